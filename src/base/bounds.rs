@@ -1,0 +1,67 @@
+//! Ranges of user keys.
+
+use std::ops::{Bound, RangeBounds};
+
+/// A range of keys that owns its ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) lower: Bound<Vec<u8>>,
+    pub(crate) upper: Bound<Vec<u8>>,
+}
+
+impl Bounds {
+    /// All keys.
+    pub(crate) const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
+
+    pub(crate) fn new<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> Self {
+        let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Self { lower: own(range.start_bound()), upper: own(range.end_bound()) }
+    }
+
+    /// All keys that start with `prefix`.
+    pub(crate) fn prefix(prefix: &[u8]) -> Self {
+        let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        Self { lower: Bound::Included(prefix.to_vec()), upper }
+    }
+
+    /// Whether `key` is not below the range.
+    pub(crate) fn reaches(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(lower) => key >= &lower[..],
+            Bound::Excluded(lower) => key > &lower[..],
+        }
+    }
+
+    /// Whether `key` is not above the range.
+    pub(crate) fn holds_below(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Unbounded => true,
+            Bound::Included(upper) => key <= &upper[..],
+            Bound::Excluded(upper) => key < &upper[..],
+        }
+    }
+}
+
+/// The smallest key above every key that starts with `prefix`; `None` if there is none.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_is_a_range() {
+        let range = Bounds::prefix(b"a\xff");
+        assert_eq!(range.upper, Bound::Excluded(b"b".to_vec()));
+        assert!(range.reaches(b"a\xff") && range.holds_below(b"a\xff\xff\xff"));
+        assert!(!range.holds_below(b"b") && !range.reaches(b"a\xfe"));
+        assert_eq!(Bounds::prefix(b"\xff\xff").upper, Bound::Unbounded);
+        assert_eq!(Bounds::prefix(b""), Bounds { lower: Bound::Included(vec![]), ..Bounds::ALL });
+    }
+}

@@ -1,0 +1,156 @@
+//! Keys and their order.
+//!
+//! A stored entry is named by its user key and a [`Trailer`]: the sequence number of the write and
+//! what the write was. Entries are ordered by user key ascending (bytewise), then by trailer
+//! descending, so that the newest version of a key comes first.
+
+use std::cmp::Ordering;
+
+/// The number of a write in the commit order. The first write of a database has number 1; a batch of
+/// `n` entries takes `n` consecutive numbers. Stored in 56 bits.
+pub(crate) type Seqno = u64;
+
+/// The largest sequence number that fits a trailer.
+pub(crate) const MAX_SEQNO: Seqno = (1 << 56) - 1;
+
+/// What a write was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The key was removed (a tombstone).
+    Delete = 0,
+    /// The key was given a value.
+    Put = 1,
+}
+
+impl Kind {
+    pub(crate) fn from_u8(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Delete),
+            1 => Some(Self::Put),
+            _ => None,
+        }
+    }
+}
+
+/// Sequence number and kind of one entry, packed as `seqno << 8 | kind`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Trailer(u64);
+
+impl Trailer {
+    /// Sorts before every other trailer of the same key.
+    pub(crate) const NEWEST: Self = Self(u64::MAX);
+    /// Sorts after every other trailer of the same key.
+    pub(crate) const OLDEST: Self = Self(0);
+
+    pub(crate) fn new(seqno: Seqno, kind: Kind) -> Self {
+        debug_assert!(seqno <= MAX_SEQNO);
+        Self(seqno << 8 | kind as u64)
+    }
+
+    /// The trailer from which a reader that sees up to `seqno` starts looking.
+    pub(crate) fn visible_at(seqno: Seqno) -> Self {
+        Self(seqno.min(MAX_SEQNO) << 8 | 0xff)
+    }
+
+    /// A trailer read from a file; `None` if its kind is unknown.
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        Kind::from_u8(bits as u8).map(|_| Self(bits))
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn seqno(self) -> Seqno {
+        self.0 >> 8
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        if self.0 & 0xff == Kind::Delete as u64 { Kind::Delete } else { Kind::Put }
+    }
+}
+
+/// The order of entries: user key ascending, then newest first.
+pub(crate) fn compare(a: (&[u8], Trailer), b: (&[u8], Trailer)) -> Ordering {
+    a.0.cmp(b.0).then_with(|| b.1.cmp(&a.1))
+}
+
+/// How many leading bytes `a` and `b` share.
+pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
+    let n = a.len().min(b.len());
+    let mut i = 0;
+    while i + 8 <= n {
+        let x = u64::from_le_bytes(a[i..i + 8].try_into().expect("8 bytes"));
+        let y = u64::from_le_bytes(b[i..i + 8].try_into().expect("8 bytes"));
+        if x != y {
+            return i + ((x ^ y).trailing_zeros() / 8) as usize;
+        }
+        i += 8;
+    }
+    while i < n && a[i] == b[i] {
+        i += 1;
+    }
+    i
+}
+
+/// The first eight bytes of `key` as a number that orders like the key: shorter keys are padded with
+/// zeros, so equal heads decide nothing and unequal heads decide everything.
+pub(crate) fn head(key: &[u8]) -> u64 {
+    if let Some(bytes) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
+}
+
+/// The head of `key` behind `prefix`. It orders like the key for any prefix: keys below all that start
+/// with the prefix get 0, keys above them `u64::MAX`.
+pub(crate) fn head_behind(prefix: &[u8], key: &[u8]) -> u64 {
+    match key.strip_prefix(prefix) {
+        Some(rest) => head(rest),
+        None if key < prefix => 0,
+        None => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn newest_version_comes_first() {
+        let old = Trailer::new(1, Kind::Put);
+        let new = Trailer::new(2, Kind::Delete);
+        assert_eq!(compare((b"k", new), (b"k", old)), Ordering::Less);
+        assert_eq!(compare((b"a", old), (b"k", new)), Ordering::Less);
+        assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", old)), Ordering::Less);
+        assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", new)), Ordering::Greater);
+        assert_eq!(Trailer::from_bits(7), None);
+    }
+
+    proptest! {
+        #[test]
+        fn heads_order_like_keys(
+            prefix in proptest::collection::vec(0u8..3, 0..4),
+            a in proptest::collection::vec(0u8..3, 0..14),
+            b in proptest::collection::vec(0u8..3, 0..14),
+        ) {
+            let by_head = head_behind(&prefix, &a).cmp(&head_behind(&prefix, &b));
+            if by_head != Ordering::Equal {
+                prop_assert_eq!(by_head, a.cmp(&b));
+            }
+        }
+
+        #[test]
+        fn common_prefix_is_the_longest(
+            a in proptest::collection::vec(0u8..2, 0..30),
+            b in proptest::collection::vec(0u8..2, 0..30),
+        ) {
+            let slow = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+            prop_assert_eq!(common_prefix_len(&a, &b), slow);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The words every room shares: keys and their order, sequence numbers, varints, checksums, hashes,
+//! key ranges, and the bytes that are lent out without copying.
+
+pub(crate) mod bounds;
+pub(crate) mod checksum;
+pub(crate) mod hash;
+pub(crate) mod key;
+pub(crate) mod rng;
+pub(crate) mod slice;
+pub(crate) mod varint;
+
+pub(crate) use bounds::Bounds;
+pub(crate) use key::{Kind, Seqno, Trailer};
+pub use slice::{Slice, View};

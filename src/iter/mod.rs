@@ -1,0 +1,39 @@
+//! Walking over stored entries in order.
+//!
+//! [`EntryCursor`] is the one shape: a memtable, a block, a table and a merge of many all have it. It
+//! shows *entries* (every version of a key, tombstones too); what a reader sees is decided one floor
+//! above.
+
+use crate::base::{Slice, Trailer};
+use crate::error::Result;
+
+/// A position in a sorted sequence of entries, or outside of it.
+///
+/// A new cursor is outside. A seek that finds nothing, and a step over either end, leave it outside;
+/// [`next`](Self::next) and [`prev`](Self::prev) may be called only on a position. After an error the
+/// cursor is outside, and the caller gives it up.
+pub(crate) trait EntryCursor {
+    /// Moves to the first entry.
+    fn seek_to_first(&mut self) -> Result<()>;
+    /// Moves to the last entry.
+    fn seek_to_last(&mut self) -> Result<()>;
+    /// Moves to the first entry that is not before `(key, trailer)` in the order of
+    /// [`compare`](crate::base::key::compare).
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()>;
+    /// Moves to the last entry before `(key, trailer)`.
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()>;
+    /// Moves to the entry behind this one.
+    fn next(&mut self) -> Result<()>;
+    /// Moves to the entry in front of this one.
+    fn prev(&mut self) -> Result<()>;
+    /// Whether the cursor is on an entry.
+    fn is_valid(&self) -> bool;
+    /// The entry's user key. Panics or gives any bytes outside.
+    fn key(&self) -> &[u8];
+    /// The entry's sequence number and kind.
+    fn trailer(&self) -> Trailer;
+    /// The entry's value; empty for a tombstone.
+    fn value(&self) -> &[u8];
+    /// The value, kept alive on its own.
+    fn value_slice(&self) -> Slice;
+}

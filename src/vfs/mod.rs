@@ -1,0 +1,150 @@
+//! The file layer: everything the library knows about files and directories.
+//!
+//! Two object-safe traits, [`Fs`] and [`File`], stand between the rooms above and the operating system,
+//! so that the same engine runs over a shared mapping, positional calls, or memory with injected faults.
+//! A caller names the [`Layer`] a file is to be reached through when it opens it, and never asks
+//! afterwards which one it has.
+//!
+//! Laws every implementation and every caller keeps:
+//! - A read or write is whole or an error; interruptions and short transfers are invisible.
+//! - Under a live [`View`] bytes are neither overwritten nor cut off. Callers keep this by writing files
+//!   once: what lies below the end of what they appended is never written again while it can be viewed.
+//! - Space is allocated before it is mapped for writing, so that a full disk is an error and not a signal.
+//! - A file, or a name in a directory, is safe from power loss only after [`File::sync`], or
+//!   [`Fs::sync_dir`] on its directory, returned without error.
+
+mod appender;
+mod counters;
+mod disk;
+mod fault;
+mod memory;
+mod mmap;
+mod positional;
+
+use std::fmt;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use crate::base::View;
+use crate::error::Result;
+pub use appender::Appender;
+pub use counters::{Counters, IoStats};
+pub use disk::DiskFs;
+pub use fault::{Fault, FaultFs, Operation};
+pub use memory::{MemoryFs, PowerCut};
+
+/// How the bytes of a file are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Layer {
+    /// A shared memory mapping (`mmap`): views are lent without a copy. A device error while reading
+    /// becomes a signal (SIGBUS) instead of an error; choose it for devices you trust.
+    Mmap,
+    /// Positional calls (`pos`): pread and pwrite through the kernel's page cache.
+    #[default]
+    Positional,
+}
+
+/// What an opened file may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reading only; writes give an error.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// How a range of a file is going to be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// Single pieces in no order: read-ahead is wasted.
+    Random,
+    /// From front to back: read ahead.
+    Sequential,
+    /// Soon: bring it into memory in the background.
+    WillNeed,
+    /// Soon to be written through this handle: make its pages present, so that the write does not wait
+    /// for them.
+    WillWrite,
+    /// Not again: its memory may be given back.
+    DontNeed,
+}
+
+/// Held while a database is open; releases the lock when dropped.
+pub type LockGuard = Box<dyn Send + Sync>;
+
+/// A file system. Paths are used as given. All methods may be called from any thread.
+pub trait Fs: Send + Sync + fmt::Debug {
+    /// Opens an existing file.
+    fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>>;
+    /// Creates a new, empty file for reading and writing; an error if the name is taken.
+    fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>>;
+    /// Removes a file's name. Open handles and views of it stay usable.
+    fn remove(&self, path: &Path) -> Result<()>;
+    /// Gives a file a new name in one step, replacing what had it.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Creates a directory and the missing ones above it; no error if it exists.
+    fn create_dir(&self, path: &Path) -> Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> Result<()>;
+    /// The names in a directory, sorted, without their path.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+    /// What the path leads to; `None` if there is nothing.
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>>;
+    /// Makes the names in a directory safe from power loss.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Takes the lock named by the file `path` at once or gives [`Error::Locked`](crate::Error::Locked).
+    /// Exclusive with [`Access::Write`], creating the file if needed; shared with [`Access::Read`],
+    /// creating nothing: with no such file there is nobody to keep out, and a guard is given all the same.
+    fn lock(&self, path: &Path, access: Access) -> Result<LockGuard>;
+    /// What all files opened through this file system have done so far.
+    fn stats(&self) -> IoStats;
+}
+
+/// An open file. All methods may be called from any thread at the same time.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Where the file was opened, for messages.
+    fn path(&self) -> &Path;
+    /// The file's length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Sets the length: cuts the file off or extends it with zeros.
+    fn truncate(&self, len: u64) -> Result<()>;
+    /// Reserves space for the first `len` bytes, extending the file with zeros if it is shorter. A later
+    /// write below `len` does not fail for want of space.
+    fn allocate(&self, len: u64) -> Result<()>;
+    /// Fills `buffer` from `offset`. An error if the file ends before that.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+    /// Writes all of `bytes` at `offset`, extending the file if needed.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Writes all of `parts`, one behind the other, at `offset`. Costs one call where the system has one.
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()>;
+    /// Makes all that was written before the call safe from power loss. After an error nothing is known
+    /// about those writes, and a later success says nothing about them either.
+    fn sync(&self) -> Result<()>;
+    /// Tells how `range` is going to be used. Never an error: a hint may be ignored.
+    fn advise(&self, range: Range<u64>, hint: Hint);
+    /// What offsets and lengths must be multiples of: 1, or the block size.
+    fn alignment(&self) -> usize {
+        1
+    }
+    /// The bytes in `range`: lent where the layer can, copied where it cannot. An error if the file ends
+    /// before the range does.
+    fn view(&self, range: Range<u64>) -> Result<View>;
+    /// What was done through this handle so far.
+    fn stats(&self) -> IoStats;
+}
