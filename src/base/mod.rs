@@ -8,7 +8,9 @@ pub(crate) mod key;
 pub(crate) mod rng;
 pub(crate) mod slice;
 pub(crate) mod varint;
+pub(crate) mod visibility;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use key::{Kind, Seqno, Trailer};
 pub use slice::{Slice, View};
+pub(crate) use visibility::{ReadPoint, Visibility};

@@ -4,6 +4,12 @@
 //! shows *entries* (every version of a key, tombstones too); what a reader sees is decided one floor
 //! above.
 
+mod merge;
+mod visible;
+
+pub(crate) use merge::Merge;
+pub(crate) use visible::Visible;
+
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
 
@@ -35,5 +41,29 @@ pub(crate) trait EntryCursor {
     /// The entry's value; empty for a tombstone.
     fn value(&self) -> &[u8];
     /// The value, kept alive on its own.
+    fn value_slice(&self) -> Slice;
+}
+
+/// A position among the keys a reader sees, or outside of them. The rules of [`EntryCursor`] hold.
+pub(crate) trait OrderedCursor: Send {
+    /// Moves to the first key.
+    fn seek_to_first(&mut self) -> Result<()>;
+    /// Moves to the last key.
+    fn seek_to_last(&mut self) -> Result<()>;
+    /// Moves to the first key that is not below `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves to the last key below `key`.
+    fn seek_before(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves to the next larger key.
+    fn next(&mut self) -> Result<()>;
+    /// Moves to the next smaller key.
+    fn prev(&mut self) -> Result<()>;
+    /// Whether the cursor is on a key.
+    fn is_valid(&self) -> bool;
+    /// The key.
+    fn key(&self) -> &[u8];
+    /// Its value.
+    fn value(&self) -> &[u8];
+    /// Its value, kept alive on its own.
     fn value_slice(&self) -> Slice;
 }

@@ -1,0 +1,58 @@
+//! The memory budget: how the bytes the user gave are divided, and who has how many of them.
+//!
+//! | part | share | what happens at its limit |
+//! |---|---|---|
+//! | memtables | 3/8 | writers are slowed down, then wait for a flush |
+//! | block cache | 5/16 | blocks are evicted |
+//! | open tables (index, filter) | 1/4 | tables not lately used are closed |
+//! | the rest: log buffers, compaction | 1/16 | fixed sizes |
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The largest size at which a memtable is frozen.
+const LARGEST_MEMTABLE: usize = 128 << 20;
+
+/// The division of a database's memory.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// All of it, in bytes.
+    pub(crate) total: usize,
+    /// A memtable that takes this many bytes is frozen.
+    pub(crate) memtable: usize,
+    /// All memtables together, of all keyspaces, frozen ones included.
+    pub(crate) memtables: usize,
+    /// All indexes and filters of open tables.
+    pub(crate) tables: usize,
+    /// The block cache.
+    pub(crate) blocks: usize,
+    used_by_memtables: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(total: usize) -> Self {
+        let memtables = total / 8 * 3;
+        Self {
+            total,
+            memtable: (memtables / 3).min(LARGEST_MEMTABLE),
+            memtables,
+            tables: total / 4,
+            blocks: total / 16 * 5,
+            used_by_memtables: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes that a memtable has grown.
+    pub(crate) fn grow_memtables(&self, bytes: usize) {
+        self.used_by_memtables.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that a memtable is gone.
+    pub(crate) fn shrink_memtables(&self, bytes: usize) {
+        self.used_by_memtables.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that all memtables take.
+    pub(crate) fn memtables_used(&self) -> usize {
+        self.used_by_memtables.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,112 @@
+//! The cache of open files: what they keep in memory (indexes, filters) is bounded, and so is their number.
+//!
+//! When a bound is passed, files that were not used since they were last looked at are closed, in the order
+//! they were opened (the CLOCK algorithm). A closed file is opened again by its next reader; readers that
+//! hold it are not disturbed.
+//!
+//! Thread safety: any thread may report; the lock is held while files are closed, never while one is read.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, Weak};
+
+/// At most this many files are open.
+const MOST_FILES: usize = 512;
+
+/// A file that can be closed and opened again.
+pub(crate) trait Closable: Send + Sync {
+    /// Whether it was used since this was last asked.
+    fn was_used(&self) -> bool;
+    /// Closes it; gives the bytes that it kept in memory, 0 if it was not open.
+    fn close(&self) -> usize;
+}
+
+/// The open files of a database.
+pub(crate) struct OpenFiles {
+    limit: usize,
+    used: AtomicUsize,
+    queue: Mutex<VecDeque<Weak<dyn Closable>>>,
+}
+
+impl OpenFiles {
+    /// Keeps at most `limit` bytes of what open files hold in memory, but for the file opened last.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, used: AtomicUsize::new(0), queue: Mutex::default() }
+    }
+
+    /// Bytes that open files hold.
+    pub(crate) fn memory(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a file was opened and holds `memory` bytes; closes others if it must.
+    pub(crate) fn opened(&self, file: Weak<dyn Closable>, memory: usize) {
+        self.used.fetch_add(memory, Ordering::Relaxed);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each file is passed over at most once, and the new one is not looked at.
+        let mut looks = 2 * queue.len();
+        while looks > 0 && (self.memory() > self.limit || queue.len() >= MOST_FILES) {
+            looks -= 1;
+            let Some(next) = queue.pop_front() else { break };
+            let Some(open) = next.upgrade() else { continue };
+            if open.was_used() {
+                queue.push_back(next);
+            } else {
+                self.closed(open.close());
+            }
+        }
+        queue.push_back(file);
+    }
+
+    /// Notes that a file that held `memory` bytes was closed.
+    pub(crate) fn closed(&self, memory: usize) {
+        self.used.fetch_sub(memory, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for OpenFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OpenFiles({} of {} bytes)", self.memory(), self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    #[derive(Default)]
+    struct Open {
+        used: AtomicBool,
+        memory: AtomicUsize,
+    }
+
+    impl Closable for Open {
+        fn was_used(&self) -> bool {
+            self.used.swap(false, Ordering::Relaxed)
+        }
+        fn close(&self) -> usize {
+            self.memory.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn what_was_not_used_is_closed_first() {
+        let files = OpenFiles::new(100);
+        let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();
+        let open = |file: &Arc<Open>, memory| {
+            file.memory.store(memory, Ordering::Relaxed);
+            let weak: Weak<Open> = Arc::downgrade(file);
+            files.opened(weak, memory);
+        };
+        open(&all[0], 40);
+        open(&all[1], 40);
+        all[0].used.store(true, Ordering::Relaxed);
+        open(&all[2], 40);
+        let held = |file: &Arc<Open>| file.memory.load(Ordering::Relaxed);
+        assert_eq!((held(&all[0]), held(&all[1]), held(&all[2])), (40, 0, 40));
+        open(&all[3], 500);
+        assert_eq!(files.memory(), 500, "the one opened last stays, however large");
+    }
+}

@@ -1,0 +1,284 @@
+//! The catalog: which keyspaces exist, what they are made of, how far each has persisted, and from which
+//! segment on the log is needed. It is an [edit log](crate::log::edits) in the database's directory, and
+//! the file that makes a directory a database.
+//!
+//! Engines know best how far they have persisted, from files of their own. The catalog notes it when it
+//! lets go of log segments, so that an engine whose files were put back to an earlier state is found out
+//! instead of being opened with writes missing.
+//!
+//! ```text
+//! edit      := tag u8, fields
+//! 1 create    id, engine u8, layer u8, logged u8, name (length in front)
+//! 2 progress  floor (segment number), count, then count times: id, persisted
+//! 3 layer     id, layer u8
+//! snapshot  := next id, edits that rebuild the state, each with its length in front
+//! ```
+//! Integers without a width are varints.
+//!
+//! Thread safety: one owner, behind the database's lock.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::{Seqno, varint};
+use crate::error::{Error, Result};
+use crate::log::EditLog;
+use crate::log::edits::{Edits, number_of};
+use crate::options::{EngineKind, KeyspaceOptions};
+use crate::vfs::{Fs, Layer};
+
+const NAME: &str = "catalog";
+
+/// A keyspace as the catalog knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+    /// The engine has persisted at least up to here.
+    pub(crate) persisted: Seqno,
+}
+
+/// What the catalog holds.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct State {
+    /// By id; ids are never used again.
+    pub(crate) keyspaces: BTreeMap<u32, Entry>,
+    next_id: u32,
+    /// The number of the first log segment needed.
+    pub(crate) floor: u64,
+}
+
+/// The catalog of an open database.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    pub(crate) state: State,
+    /// `None` when the database is open for reading only.
+    edits: Option<EditLog>,
+}
+
+/// A catalog that was read and not yet opened for writing.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) state: State,
+    edits: Edits,
+}
+
+impl Found {
+    /// The identity of the database.
+    pub(crate) fn database(&self) -> u64 {
+        self.edits.database
+    }
+
+    /// A catalog that cannot be changed.
+    pub(crate) fn read_only(self) -> Catalog {
+        Catalog { state: self.state, edits: None }
+    }
+
+    /// Opens the catalog for changes.
+    pub(crate) fn open(self, fs: Arc<dyn Fs>, dir: &Path) -> Result<Catalog> {
+        let edits = EditLog::open(fs, dir, NAME, &self.edits)?;
+        Ok(Catalog { state: self.state, edits: Some(edits) })
+    }
+}
+
+impl Catalog {
+    /// Reads the catalog in `dir`; `None` if there is none. Changes nothing.
+    pub(crate) fn read(fs: &dyn Fs, dir: &Path) -> Result<Option<Found>> {
+        let Some(edits) = EditLog::read(fs, dir, NAME)? else { return Ok(None) };
+        let damaged = || Error::corruption(&edits.path, 0, "an edit says what cannot be");
+        let mut state = State::default();
+        state.read_snapshot(&edits.snapshot).ok_or_else(damaged)?;
+        for edit in &edits.edits {
+            state.apply(edit).ok_or_else(damaged)?;
+        }
+        Ok(Some(Found { state, edits }))
+    }
+
+    /// Creates the catalog of a new database, whose log begins with segment `floor`.
+    pub(crate) fn create(fs: Arc<dyn Fs>, dir: &Path, database: u64, floor: u64) -> Result<Self> {
+        let state = State { next_id: 1, floor, ..State::default() };
+        let edits = EditLog::create(fs, dir, NAME, database, &state.snapshot())?;
+        Ok(Self { state, edits: Some(edits) })
+    }
+
+    /// Whether a file in a database's directory is, or was to become, a catalog.
+    pub(crate) fn is_file(name: &str) -> bool {
+        number_of(NAME, name.strip_suffix(".tmp").unwrap_or(name)).is_some()
+    }
+
+    /// The keyspace called `name`.
+    pub(crate) fn find(&self, name: &str) -> Option<(u32, &Entry)> {
+        let mut all = self.state.keyspaces.iter();
+        all.find(|(_, entry)| entry.name == name).map(|(&id, entry)| (id, entry))
+    }
+
+    /// The id the next keyspace will get.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.state.next_id
+    }
+
+    /// Adds a keyspace under [`next_id`](Self::next_id); it is durable when the call returns.
+    pub(crate) fn add(&mut self, name: &str, options: &KeyspaceOptions) -> Result<()> {
+        self.change(&create_edit(self.state.next_id, name, options))
+    }
+
+    /// Notes that a keyspace's files are now reached through `layer`.
+    pub(crate) fn set_layer(&mut self, id: u32, layer: Layer) -> Result<()> {
+        let mut edit = vec![3];
+        varint::put(&mut edit, u64::from(id));
+        edit.push(layer_byte(layer));
+        self.change(&edit)
+    }
+
+    /// Notes how far keyspaces have persisted and the first log segment needed; durable on return.
+    pub(crate) fn progress(&mut self, floor: u64, persisted: &[(u32, Seqno)]) -> Result<()> {
+        self.change(&progress_edit(floor, persisted))
+    }
+
+    fn change(&mut self, edit: &[u8]) -> Result<()> {
+        let edits = self.edits.as_mut().expect("only a writable database changes its catalog");
+        let mut next = self.state.clone();
+        next.apply(edit).expect("an edit made here is valid");
+        edits.append(edit, || next.snapshot())?;
+        self.state = next;
+        Ok(())
+    }
+}
+
+impl State {
+    fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::put(&mut out, u64::from(self.next_id));
+        for (&id, entry) in &self.keyspaces {
+            varint::put_prefixed(&mut out, &create_edit(id, &entry.name, &entry.options));
+        }
+        let persisted: Vec<_> = self.keyspaces.iter().map(|(&id, entry)| (id, entry.persisted)).collect();
+        varint::put_prefixed(&mut out, &progress_edit(self.floor, &persisted));
+        out
+    }
+
+    fn read_snapshot(&mut self, mut bytes: &[u8]) -> Option<()> {
+        let next_id = take_u32(&mut bytes)?;
+        while !bytes.is_empty() {
+            self.apply(varint::take_prefixed(&mut bytes)?)?;
+        }
+        self.next_id = self.next_id.max(next_id);
+        Some(())
+    }
+
+    /// Applies an edit; `None` if it is not a valid one.
+    fn apply(&mut self, mut edit: &[u8]) -> Option<()> {
+        let bytes = &mut edit;
+        match varint::take(bytes)? {
+            1 => {
+                let id = take_u32(bytes)?;
+                let engine = engine_of(varint::take(bytes)?)?;
+                let layer = layer_of(varint::take(bytes)?)?;
+                let logged = varint::take(bytes)? != 0;
+                let name = String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?;
+                let options = KeyspaceOptions { engine, layer, logged };
+                let known = self.keyspaces.values().any(|entry| entry.name == name);
+                let entry = Entry { name, options, persisted: 0 };
+                if known || self.keyspaces.insert(id, entry).is_some() {
+                    return None;
+                }
+                self.next_id = self.next_id.max(id.checked_add(1)?);
+            }
+            2 => {
+                self.floor = varint::take(bytes)?;
+                for _ in 0..varint::take(bytes)? {
+                    let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
+                    entry.persisted = entry.persisted.max(varint::take(bytes)?);
+                }
+            }
+            3 => {
+                let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
+                entry.options.layer = layer_of(varint::take(bytes)?)?;
+            }
+            _ => return None,
+        }
+        bytes.is_empty().then_some(())
+    }
+}
+
+fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
+    let mut edit = vec![1];
+    varint::put(&mut edit, u64::from(id));
+    edit.push(match options.engine {
+        EngineKind::Lsm => 1,
+    });
+    edit.push(layer_byte(options.layer));
+    edit.push(u8::from(options.logged));
+    varint::put_prefixed(&mut edit, name.as_bytes());
+    edit
+}
+
+fn progress_edit(floor: u64, persisted: &[(u32, Seqno)]) -> Vec<u8> {
+    let mut edit = vec![2];
+    varint::put(&mut edit, floor);
+    varint::put(&mut edit, persisted.len() as u64);
+    for &(id, seqno) in persisted {
+        varint::put(&mut edit, u64::from(id));
+        varint::put(&mut edit, seqno);
+    }
+    edit
+}
+
+fn engine_of(byte: u64) -> Option<EngineKind> {
+    match byte {
+        1 => Some(EngineKind::Lsm),
+        _ => None,
+    }
+}
+
+fn layer_byte(layer: Layer) -> u8 {
+    match layer {
+        Layer::Mmap => 1,
+        Layer::Positional => 2,
+    }
+}
+
+fn layer_of(byte: u64) -> Option<Layer> {
+    match byte {
+        1 => Some(Layer::Mmap),
+        2 => Some(Layer::Positional),
+        _ => None,
+    }
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    varint::take(bytes)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshot_rebuilds_the_state() {
+        let mut state = State { next_id: 1, floor: 1, ..State::default() };
+        let options = KeyspaceOptions::lsm().layer(Layer::Mmap).log(false);
+        assert!(state.apply(&create_edit(1, "one", &options)).is_some());
+        assert!(state.apply(&create_edit(2, "two", &KeyspaceOptions::lsm())).is_some());
+        assert!(state.apply(&progress_edit(9, &[(2, 77)])).is_some());
+        let mut again = State::default();
+        assert!(again.read_snapshot(&state.snapshot()).is_some());
+        assert_eq!(again, state);
+        assert_eq!((again.floor, again.keyspaces[&2].persisted, again.next_id), (9, 77, 3));
+    }
+
+    #[test]
+    fn impossible_edits_are_refused() {
+        let mut state = State::default();
+        let create = create_edit(1, "one", &KeyspaceOptions::lsm());
+        assert!(state.apply(&create).is_some());
+        assert!(state.apply(&create).is_none(), "the same keyspace twice");
+        assert!(state.apply(&progress_edit(1, &[(5, 1)])).is_none(), "an unknown keyspace");
+        assert!(state.apply(&[]).is_none());
+        assert!(state.apply(&[99]).is_none());
+        for cut in 1..create.len() {
+            assert!(State::default().apply(&create[..cut]).is_none());
+        }
+    }
+}

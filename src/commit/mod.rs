@@ -1,0 +1,357 @@
+//! The commit path, the same for every write of every keyspace:
+//!
+//! 1. **Admit**: a writer waits if background work has fallen too far behind.
+//! 2. **Number**: the writes get the next sequence numbers.
+//! 3. **Log**: one record for each batch, handed to the kernel unless all may stay buffered.
+//! 4. **Apply**: the engines take the writes, in order.
+//! 5. **Publish**: readers see the whole batch from now on, or nothing of it before.
+//! 6. **Sync**: a writer that asked for it waits until the log is safe from power loss.
+//!
+//! Steps 2 to 5 are done under the commit lock by a *leader*: whoever gets the lock commits for all who
+//! queued up behind it, with one write to the log. Step 6 has a leader too: one sync serves all who wait.
+//!
+//! Failures: if nothing was appended (no space, too large), the writer gets the error and everything goes
+//! on. If it is unknown what reached the log, the database is *poisoned*: reads go on, writes are refused.
+
+mod entry;
+mod stall;
+mod writes;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
+
+pub(crate) use entry::{Entry, take as take_entry};
+pub(crate) use writes::{EncodedWrites, Target, Writes};
+
+use crate::base::key::MAX_SEQNO;
+use crate::base::{Seqno, Visibility};
+use crate::budget::Budget;
+use crate::error::{Error, Result};
+use crate::log::Writer;
+use crate::options::Durability;
+use stall::{STOP, Stall};
+use writes::effective;
+
+/// How often a writer that must wait looks whether it may go on.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// The housekeeper is told about memory once in so many batches.
+const BATCHES_BETWEEN_LOOKS: u64 = 1024;
+
+/// What the commit path needs done in the background.
+pub(crate) trait Housekeeping: Send + Sync {
+    /// The log's buffer holds writes that must be written out within a few milliseconds.
+    fn write_out_soon(&self);
+    /// The segment under the pen is filling up: prepare the next one.
+    fn prepare_segment(&self);
+    /// Memtables have grown: see whether some keyspace should be cut.
+    fn look_at_memory(&self);
+}
+
+/// What the commit lock guards.
+pub(crate) struct Pen {
+    writer: Option<Writer>,
+    last: Seqno,
+    batches: u64,
+    /// The segment for whose successor the housekeeper was asked.
+    asked_in: u64,
+}
+
+impl Pen {
+    /// The last number given.
+    pub(crate) fn last(&self) -> Seqno {
+        self.last
+    }
+
+    /// The log; there is none when the database is open for reading only.
+    pub(crate) fn log(&mut self) -> Option<&mut Writer> {
+        self.writer.as_mut()
+    }
+}
+
+struct Queued {
+    writes: EncodedWrites,
+    durability: Durability,
+    outcome: OnceLock<Result<Seqno>>,
+}
+
+/// The commit path of one database.
+pub(crate) struct Committer {
+    visibility: Arc<Visibility>,
+    budget: Arc<Budget>,
+    pen: Mutex<Pen>,
+    queue: Mutex<Vec<Arc<Queued>>>,
+    syncing: Mutex<()>,
+    /// The log is safe from power loss up to here.
+    synced: AtomicU64,
+    stall: Stall,
+    refused: AtomicBool,
+    refusal: OnceLock<Error>,
+    housekeeping: OnceLock<Arc<dyn Housekeeping>>,
+}
+
+impl Committer {
+    /// A commit path that takes no writes yet: recovery is going on, and has synced the log it reads.
+    pub(crate) fn new(visibility: Arc<Visibility>, budget: Arc<Budget>) -> Self {
+        Self {
+            visibility,
+            budget,
+            pen: Mutex::new(Pen { writer: None, last: 0, batches: 0, asked_in: 0 }),
+            queue: Mutex::default(),
+            syncing: Mutex::default(),
+            synced: AtomicU64::new(MAX_SEQNO),
+            stall: Stall::default(),
+            refused: AtomicBool::new(false),
+            refusal: OnceLock::new(),
+            housekeeping: OnceLock::new(),
+        }
+    }
+
+    /// Starts taking writes: the next one gets the number after `last`. Without a log writer (the database
+    /// is open for reading only) all are refused by the caller.
+    pub(crate) fn start(
+        &self,
+        writer: Option<Writer>,
+        last: Seqno,
+        housekeeping: Arc<dyn Housekeeping>,
+    ) -> Result<()> {
+        let mut pen = self.pen()?;
+        self.synced.store(writer.as_ref().map_or(last, Writer::last), Ordering::Release);
+        (pen.writer, pen.last) = (writer, last);
+        self.housekeeping.get_or_init(|| housekeeping);
+        self.visibility.publish(last);
+        Ok(())
+    }
+
+    /// Commits `writes` with `durability`, and returns when it is reached.
+    pub(crate) fn commit(&self, writes: Writes<'_>, durability: Durability) -> Result<()> {
+        self.check()?;
+        self.admit(&writes)?;
+        let last = match self.pen.try_lock() {
+            Ok(pen) => self.lead(pen, Some((writes, durability)))?,
+            Err(TryLockError::WouldBlock) => self.follow(writes, durability)?,
+            Err(TryLockError::Poisoned(_)) => return Err(self.refused_by_panic()),
+        };
+        if effective(durability, &writes) == Some(Durability::Sync) {
+            self.sync(last)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the log safe from power loss up to `seqno`. Waiting callers share one sync.
+    pub(crate) fn sync(&self, seqno: Seqno) -> Result<()> {
+        if self.synced.load(Ordering::Acquire) >= seqno {
+            return Ok(());
+        }
+        let _leader = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.synced.load(Ordering::Acquire) >= seqno {
+            return Ok(());
+        }
+        self.check_poison()?;
+        let (point, covered) = {
+            let mut pen = self.pen()?;
+            let covered = pen.last;
+            let Some(writer) = pen.log() else { return Ok(()) };
+            (writer.sync_point().map_err(|error| self.poison(&error))?, covered)
+        };
+        point.run().map_err(|error| self.poison(&error))?;
+        self.synced.fetch_max(covered, Ordering::Release);
+        match self.pen()?.log() {
+            Some(writer) => writer.synced(&point).map_err(|error| self.poison(&error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands what is buffered to the kernel.
+    pub(crate) fn write_out(&self) -> Result<()> {
+        self.check_poison()?;
+        let mut pen = self.pen()?;
+        pen.log().map_or(Ok(()), Writer::flush).map_err(|error| self.poison(&error))
+    }
+
+    /// Takes the commit lock: no batch is half done while it is held.
+    pub(crate) fn pen(&self) -> Result<MutexGuard<'_, Pen>> {
+        self.pen.lock().map_err(|_| self.refused_by_panic())
+    }
+
+    /// Refuses writes from now on because of `error`; gives the error for the caller to return.
+    pub(crate) fn poison(&self, error: &Error) -> Error {
+        let cause: Arc<str> = error.to_string().into();
+        if self.refusal.set(Error::Poisoned { cause }).is_ok() {
+            log::error!("writes are refused from now on: {error}");
+        }
+        self.refused.store(true, Ordering::Release);
+        error.clone()
+    }
+
+    /// Refuses writes from now on because the database is closed.
+    pub(crate) fn close(&self) {
+        let _ = self.refusal.set(Error::Closed);
+        self.refused.store(true, Ordering::Release);
+    }
+
+    /// The error that writes get, if they are refused.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.refused.load(Ordering::Acquire) {
+            return Err(self.refusal.get().cloned().unwrap_or(Error::Closed));
+        }
+        Ok(())
+    }
+
+    /// Like [`check`](Self::check), but a close does not count: what was written may still be written out.
+    fn check_poison(&self) -> Result<()> {
+        match self.check() {
+            Err(Error::Closed) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn refused_by_panic(&self) -> Error {
+        let cause = "a panic in the middle of a commit".into();
+        self.poison(&Error::Poisoned { cause })
+    }
+
+    // ---- the steps ----
+
+    /// Waits while background work is too far behind; makes the writer pay for pressure below that.
+    fn admit(&self, writes: &Writes<'_>) -> Result<()> {
+        loop {
+            let engines = writes.targets().iter().map(|target| target.engine.pressure()).max();
+            let pressure = engines.unwrap_or(0).max(stall::memory_pressure(&self.budget));
+            if pressure < STOP {
+                if pressure > 0 {
+                    if let Some(sleep) = self.stall.charge(pressure, writes.bytes()) {
+                        std::thread::sleep(sleep);
+                    }
+                }
+                return Ok(());
+            }
+            if let Some(trouble) = writes.targets().iter().find_map(|target| target.engine.trouble()) {
+                return Err(trouble);
+            }
+            if let Some(housekeeping) = self.housekeeping.get() {
+                housekeeping.look_at_memory();
+            }
+            std::thread::sleep(PATIENCE);
+            self.check()?;
+        }
+    }
+
+    /// Queues the writes, and waits for a leader to commit them, or becomes one.
+    fn follow(&self, writes: Writes<'_>, durability: Durability) -> Result<Seqno> {
+        let outcome = OnceLock::new();
+        let queued = Arc::new(Queued { writes: writes.to_encoded(), durability, outcome });
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queued));
+        let pen = self.pen()?;
+        if let Some(outcome) = queued.outcome.get() {
+            return outcome.clone();
+        }
+        self.lead(pen, None)?;
+        queued.outcome.get().cloned().unwrap_or_else(|| Err(self.refused_by_panic()))
+    }
+
+    /// Commits `own` writes and all that are queued. Gives the last number of `own`, or of all.
+    fn lead(
+        &self,
+        mut pen: MutexGuard<'_, Pen>,
+        own: Option<(Writes<'_>, Durability)>,
+    ) -> Result<Seqno> {
+        let queued = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Err(refusal) = self.check() {
+            queued.iter().for_each(|other| _ = other.outcome.set(Err(refusal.clone())));
+            return Err(refusal);
+        }
+        let pen = &mut *pen;
+        let own_first = own.map(|(writes, _)| self.append(pen, &writes));
+        let firsts: Vec<Result<Seqno>> =
+            queued.iter().map(|other| self.append(pen, &Writes::Many(&other.writes))).collect();
+        let group = queued.iter().map(|other| (Writes::Many(&other.writes), other.durability));
+        let asked = own.into_iter().chain(group);
+        let durability = asked.filter_map(|(writes, asked)| effective(asked, &writes)).max();
+        if let Err(error) = self.write_group(pen, durability) {
+            queued.iter().for_each(|other| _ = other.outcome.set(Err(error.clone())));
+            return Err(error);
+        }
+        if let (Some((writes, _)), Some(Ok(first))) = (&own, &own_first) {
+            writes.apply(*first);
+        }
+        for (other, first) in queued.iter().zip(&firsts) {
+            if let Ok(first) = first {
+                Writes::Many(&other.writes).apply(*first);
+            }
+        }
+        self.visibility.publish(pen.last);
+        for (other, first) in queued.iter().zip(firsts) {
+            let _ = other.outcome.set(first.map(|first| first + other.writes.len() - 1));
+        }
+        self.keep_house(pen);
+        match (own, own_first) {
+            (Some((writes, _)), Some(first)) => first.map(|first| first + writes.len() - 1),
+            _ => Ok(pen.last),
+        }
+    }
+
+    /// Numbers the writes and appends those that are logged; gives the first number. On an error nothing
+    /// was appended.
+    fn append(&self, pen: &mut Pen, writes: &Writes<'_>) -> Result<Seqno> {
+        let first = pen.last + 1;
+        let last = pen.last + writes.len();
+        if last > MAX_SEQNO {
+            return Err(Error::Invalid("the sequence numbers are used up".into()));
+        }
+        let logged = writes.logged_count();
+        if logged > 0 {
+            let writer = pen.writer.as_mut().expect("a database that takes writes has a log");
+            match *writes {
+                Writes::One { target, kind, key, value } => {
+                    let mut head = Vec::with_capacity(32 + key.len());
+                    entry::put_head(&mut head, target.id, kind, key, value.len());
+                    writer.append(first, 1, &[&head, value])
+                }
+                Writes::Many(writes) => writer.append(first, logged, &[&writes.logged]),
+            }
+            .map_err(|error| self.failed_append(error))?;
+        }
+        pen.last = last;
+        Ok(first)
+    }
+
+    /// Want of space and bad sizes leave the log as it was; after any other error it is unknown.
+    fn failed_append(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace { .. } | Error::Invalid(_) => error,
+            _ => self.poison(&error),
+        }
+    }
+
+    /// Hands the group's records to the kernel, unless all of them may stay buffered.
+    fn write_group(&self, pen: &mut Pen, durability: Option<Durability>) -> Result<()> {
+        let (Some(writer), Some(durability)) = (pen.log(), durability) else { return Ok(()) };
+        if durability >= Durability::Os {
+            return writer.flush().map_err(|error| self.poison(&error));
+        }
+        if writer.is_buffered() {
+            if let Some(housekeeping) = self.housekeeping.get() {
+                housekeeping.write_out_soon();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the housekeeper what is to be done, if anything; seldom.
+    fn keep_house(&self, pen: &mut Pen) {
+        pen.batches += 1;
+        let Some(housekeeping) = self.housekeeping.get() else { return };
+        if let Some(writer) = &pen.writer {
+            let number = writer.segment().number;
+            if pen.asked_in != number && writer.is_half_full() {
+                pen.asked_in = number;
+                housekeeping.prepare_segment();
+            }
+        }
+        if pen.batches % BATCHES_BETWEEN_LOOKS == 0 {
+            housekeeping.look_at_memory();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What is committed at once: one write, or a batch of them.
+
+use std::sync::Arc;
+
+use super::entry;
+use crate::base::{Kind, Seqno};
+use crate::contract::{Engine, Write};
+use crate::options::Durability;
+
+/// A keyspace as the commit path sees it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) id: u32,
+    /// Whether its writes go through the log.
+    pub(crate) logged: bool,
+    pub(crate) engine: Arc<dyn Engine>,
+}
+
+/// Writes that are committed together, encoded. Those of unlogged keyspaces are kept apart; within a
+/// keyspace the order is kept.
+#[derive(Clone, Default)]
+pub(crate) struct EncodedWrites {
+    pub(crate) logged: Vec<u8>,
+    pub(crate) logged_count: u64,
+    pub(crate) unlogged: Vec<u8>,
+    pub(crate) unlogged_count: u64,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl EncodedWrites {
+    /// Adds a write.
+    pub(crate) fn push(&mut self, target: &Target, kind: Kind, key: &[u8], value: &[u8]) {
+        if self.targets.iter().all(|known| known.id != target.id) {
+            self.targets.push(target.clone());
+        }
+        let (out, count) = if target.logged {
+            (&mut self.logged, &mut self.logged_count)
+        } else {
+            (&mut self.unlogged, &mut self.unlogged_count)
+        };
+        entry::put_head(out, target.id, kind, key, value.len());
+        out.extend_from_slice(value);
+        *count += 1;
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.logged_count + self.unlogged_count
+    }
+
+    /// Bytes of keys and values and what stands between them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.logged.len() + self.unlogged.len()
+    }
+}
+
+/// What one call commits.
+#[derive(Clone, Copy)]
+pub(crate) enum Writes<'a> {
+    /// One write, not encoded: the common case, for which nothing is allocated.
+    One { target: &'a Target, kind: Kind, key: &'a [u8], value: &'a [u8] },
+    /// A batch.
+    Many(&'a EncodedWrites),
+}
+
+impl Writes<'_> {
+    pub(crate) fn targets(&self) -> &[Target] {
+        match self {
+            Self::One { target, .. } => std::slice::from_ref(target),
+            Self::Many(writes) => &writes.targets,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::One { key, value, .. } => key.len() + value.len(),
+            Self::Many(writes) => writes.bytes(),
+        }
+    }
+
+    /// How many of the writes go through the log; they come first.
+    pub(crate) fn logged_count(&self) -> u64 {
+        match self {
+            Self::One { target, .. } => u64::from(target.logged),
+            Self::Many(writes) => writes.logged_count,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::One { .. } => 1,
+            Self::Many(writes) => writes.len(),
+        }
+    }
+
+    /// A copy that does not borrow.
+    pub(crate) fn to_encoded(self) -> EncodedWrites {
+        match self {
+            Self::One { target, kind, key, value } => {
+                let mut writes = EncodedWrites::default();
+                writes.push(target, kind, key, value);
+                writes
+            }
+            Self::Many(writes) => writes.clone(),
+        }
+    }
+
+    /// Hands the writes, numbered from `first`, to their engines.
+    pub(crate) fn apply(&self, first: Seqno) {
+        match *self {
+            Self::One { target, kind, key, value } => {
+                target.engine.apply(&Write { seqno: first, kind, key, value });
+                target.engine.end_batch(first);
+            }
+            Self::Many(writes) => {
+                let mut seqno = first;
+                let mut target = 0;
+                for mut bytes in [&writes.logged[..], &writes.unlogged[..]] {
+                    while let Some(entry) = entry::take(&mut bytes) {
+                        if writes.targets[target].id != entry.keyspace {
+                            let known = |target: &Target| target.id == entry.keyspace;
+                            target = writes.targets.iter().position(known).expect("added by push");
+                        }
+                        let (kind, key, value) = (entry.kind, entry.key, entry.value);
+                        writes.targets[target].engine.apply(&Write { seqno, kind, key, value });
+                        seqno += 1;
+                    }
+                }
+                writes.targets.iter().for_each(|target| target.engine.end_batch(seqno - 1));
+            }
+        }
+    }
+}
+
+/// The durability that the writes can have.
+pub(crate) fn effective(durability: Durability, writes: &Writes<'_>) -> Option<Durability> {
+    (writes.logged_count() > 0).then_some(durability)
+}

@@ -1,0 +1,99 @@
+//! What every engine promises, and what it is given.
+//!
+//! An engine keeps the entries of one keyspace. Writes come in commit order, one thread at a time; reads
+//! come from any thread at any time. Its persisted state is exactly one sequence number's state, so that
+//! replaying the log from there is exact.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::base::{Kind, ReadPoint, Seqno, Slice, Visibility};
+use crate::budget::Budget;
+use crate::cache::{BlockCache, OpenFiles};
+use crate::error::{Error, Result};
+use crate::iter::OrderedCursor;
+use crate::stats::{KeyspaceStats, VerifyReport};
+use crate::vfs::{Fs, Layer};
+use crate::workers::Workers;
+
+/// One write, numbered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) seqno: Seqno,
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// What engines may ask of the database around them.
+pub(crate) trait Host: Send + Sync {
+    /// Makes the log safe from power loss at least up to `seqno`, before an engine persists that far:
+    /// otherwise a power loss could leave one keyspace ahead of another.
+    fn sync_log(&self, seqno: Seqno) -> Result<()>;
+    /// An engine has persisted further; log segments may be free.
+    fn persisted(&self);
+    /// A background job failed in a way that retrying cannot mend: writes are refused from now on.
+    fn poison(&self, error: &Error);
+}
+
+/// Background threads of a database, one group for each urgency.
+pub(crate) struct Background {
+    pub(crate) flush: Workers,
+    pub(crate) compaction: Workers,
+}
+
+/// What an engine is given when it is opened.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) fs: Arc<dyn Fs>,
+    /// The directory that is the engine's own.
+    pub(crate) dir: PathBuf,
+    pub(crate) layer: Layer,
+    /// What the checksums of the keyspace's files are bound to, besides their number.
+    pub(crate) identity: u64,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) blocks: Arc<BlockCache>,
+    pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) background: Arc<Background>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) read_only: bool,
+}
+
+/// An index structure that keeps one keyspace.
+pub(crate) trait Engine: Send + Sync {
+    /// Takes one write. Called in commit order under the commit lock. Cannot fail: what could is done
+    /// in the background.
+    fn apply(&self, write: &Write<'_>);
+    /// A batch ends with `last`; the engine may cut its state here. Called under the commit lock.
+    fn end_batch(&self, last: Seqno);
+    /// Cuts the state at `last`, so that [`persist`](Self::persist) covers all up to it. Called under the
+    /// commit lock, between batches.
+    fn cut(&self, last: Seqno);
+    /// Waits until all up to the last cut is in the engine's own files, synced.
+    fn persist(&self) -> Result<()>;
+    /// All writes up to this number are in the engine's own files, synced.
+    fn persisted(&self) -> Seqno;
+    /// The oldest write that is not; `None` if there is none.
+    fn oldest_unpersisted(&self) -> Option<Seqno>;
+    /// The newest visible value of `key` at `point`.
+    fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>>;
+    /// A cursor over what is visible at `point`, in key order.
+    fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>>;
+    /// How far writers must be slowed down: 0 not at all, 1000 they must wait.
+    fn pressure(&self) -> u32;
+    /// Why the engine's background work does not get on, while it is retried.
+    fn trouble(&self) -> Option<Error>;
+    /// Rewrites the persisted data into its most compact form, and waits for it.
+    fn compact(&self) -> Result<()>;
+    /// Waits until no background work is due.
+    fn settle(&self) -> Result<()>;
+    /// Reads all files, checks everything that can be checked and adds it to the report.
+    fn verify(&self, report: &mut VerifyReport);
+    /// Bytes of memory that a cut, once persisted, would free; what is being persisted is not counted.
+    fn active_bytes(&self) -> usize;
+    /// Figures; the name is filled in by the caller.
+    fn stats(&self) -> KeyspaceStats;
+    /// Stops taking up background work; called before the engine is dropped.
+    fn stop(&self);
+}

@@ -1,0 +1,273 @@
+//! Edit logs: how the catalog and the engines keep their own small state.
+//!
+//! An edit log is a file that begins with a snapshot of the whole state and goes on with edits. An edit is
+//! synced before the call returns, and then marked as synced, so that recovery can tell an edit that was
+//! torn by a crash (nobody relied on it: dropped) from one that was damaged later (an error). When the
+//! edits outgrow the snapshot, a new file with a new snapshot takes over in one atomic rename.
+//!
+//! ```text
+//! NAME-000001:  header (64 bytes, as a segment's, with its own magic)  snapshot  edit  mark  edit  mark ...
+//! offset  size
+//!      0     8  magic "TBD-EDT\n"
+//!      8     4  format version
+//!     12     4  zero
+//!     16     8  identity of the database
+//!     24     8  number of the file
+//!     32    28  zero
+//!     60     4  checksum of bytes 0..60, bound to (identity of the file, 0)
+//! ```
+//! The records are those of [`record`]; their sequence number counts the edits.
+//!
+//! Thread safety: one owner; callers bring their own lock.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::record::{self, RecordKind};
+use crate::base::{checksum, hash};
+use crate::error::{Error, Result};
+use crate::vfs::{Access, File, Fs, Layer};
+
+const MAGIC: [u8; 8] = *b"TBD-EDT\n";
+const FORMAT_VERSION: u32 = 1;
+const HEADER: usize = 64;
+/// A new snapshot is due when the edits take more than this and more than four times the last snapshot.
+const SMALLEST_ROLL: u64 = 64 << 10;
+
+/// An edit log, open for writing.
+#[derive(Debug)]
+pub(crate) struct EditLog {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    name: &'static str,
+    database: u64,
+    number: u64,
+    identity: u64,
+    file: Arc<dyn File>,
+    end: u64,
+    edits: u64,
+    snapshot_len: u64,
+}
+
+/// What an edit log holds.
+#[derive(Debug)]
+pub(crate) struct Edits {
+    /// The identity of the database it belongs to.
+    pub(crate) database: u64,
+    pub(crate) snapshot: Vec<u8>,
+    pub(crate) edits: Vec<Vec<u8>>,
+    pub(crate) path: PathBuf,
+    number: u64,
+    end: u64,
+    torn: bool,
+}
+
+impl EditLog {
+    /// Creates the first file of an edit log in `dir`, synced, holding `snapshot`.
+    pub(crate) fn create(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        name: &'static str,
+        database: u64,
+        snapshot: &[u8],
+    ) -> Result<Self> {
+        Self::write_file(fs, dir, name, database, 1, 0, snapshot)
+    }
+
+    /// Reads the newest file of an edit log; `None` if there is none. Changes nothing.
+    pub(crate) fn read(fs: &dyn Fs, dir: &Path, name: &str) -> Result<Option<Edits>> {
+        let numbers = fs.list(dir)?;
+        let Some(number) = numbers.iter().filter_map(|file| number_of(name, file)).max() else {
+            return Ok(None);
+        };
+        let path = path(dir, name, number);
+        let file = fs.open(&path, Access::Read, Layer::Positional)?;
+        let bytes = file.view(0..file.len()?)?;
+        read_file(&path, &bytes, name, number).map(Some)
+    }
+
+    /// Opens for writing what [`read`](Self::read) found, and removes what an interrupted roll left.
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, name: &'static str, found: &Edits) -> Result<Self> {
+        for file in fs.list(dir)? {
+            let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
+            let superseded = number_of(name, &file).filter(|&number| number < found.number);
+            if unfinished.or(superseded).is_some() {
+                fs.remove(&dir.join(file))?;
+            }
+        }
+        let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
+        if found.torn {
+            file.truncate(found.end)?;
+        }
+        // What was read may be in memory only; nothing may be built on it before it is safe.
+        file.sync()?;
+        fs.sync_dir(dir)?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            name,
+            database: found.database,
+            number: found.number,
+            identity: identity(name, found.database, found.number),
+            file,
+            end: found.end,
+            edits: found.edits.len() as u64,
+            snapshot_len: found.snapshot.len() as u64,
+            fs,
+        })
+    }
+
+    /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
+    /// with the edit, and is asked for when a new file is due. After an error it is unknown whether the
+    /// edit will be there when the log is read again.
+    pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        if self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
+            return self.roll(&snapshot());
+        }
+        self.edits += 1;
+        self.write(RecordKind::Write, edit)?;
+        self.file.sync()?;
+        self.write(RecordKind::Mark, &[])
+    }
+
+    fn write(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
+        let mut buffer = Vec::with_capacity(record::HEADER + payload.len());
+        encode(&mut buffer, kind, self.edits, self.identity, self.end, payload)?;
+        self.file.write_at(self.end, &buffer)?;
+        self.end += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn roll(&mut self, snapshot: &[u8]) -> Result<()> {
+        let superseded = path(&self.dir, self.name, self.number);
+        let fs = Arc::clone(&self.fs);
+        let (number, edits) = (self.number + 1, self.edits + 1);
+        *self = Self::write_file(fs, &self.dir, self.name, self.database, number, edits, snapshot)?;
+        if let Err(error) = self.fs.remove(&superseded) {
+            log::warn!("a superseded file stays behind: {error}");
+        }
+        Ok(())
+    }
+
+    /// Writes file `number` under a temporary name, syncs it and gives it its name.
+    fn write_file(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        name: &'static str,
+        database: u64,
+        number: u64,
+        edits: u64,
+        snapshot: &[u8],
+    ) -> Result<Self> {
+        let identity = identity(name, database, number);
+        let path = path(dir, name, number);
+        let unfinished = path.with_extension("tmp");
+        if fs.kind(&unfinished)?.is_some() {
+            fs.remove(&unfinished)?;
+        }
+        let mut bytes = header(database, number, identity).to_vec();
+        encode(&mut bytes, RecordKind::Snapshot, edits, identity, HEADER as u64, snapshot)?;
+        let file = fs.create(&unfinished, Layer::Positional)?;
+        file.write_at(0, &bytes)?;
+        file.sync()?;
+        fs.rename(&unfinished, &path)?;
+        fs.sync_dir(dir)?;
+        let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
+        let dir = dir.to_path_buf();
+        Ok(Self { fs, dir, name, database, number, identity, file, end, edits, snapshot_len })
+    }
+}
+
+fn encode(
+    buffer: &mut Vec<u8>,
+    kind: RecordKind,
+    edits: u64,
+    identity: u64,
+    offset: u64,
+    payload: &[u8],
+) -> Result<()> {
+    if payload.len() as u64 > record::MAX_PAYLOAD {
+        return Err(Error::Invalid("the state of the store has outgrown its file format".into()));
+    }
+    let start = record::begin(buffer);
+    buffer.extend_from_slice(payload);
+    record::seal(buffer, start, kind, edits, identity, offset);
+    Ok(())
+}
+
+fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits> {
+    let database = read_header(path, bytes, name, number)?;
+    let identity = identity(name, database, number);
+    let first = record::parse(bytes, HEADER, identity)
+        .filter(|record| record.kind == RecordKind::Snapshot)
+        .ok_or_else(|| Error::corruption(path, HEADER as u64, "the snapshot is damaged"))?;
+    let mut edits = Vec::new();
+    let mut count = first.seqno;
+    let mut end = HEADER + first.len();
+    while let Some(record) = record::parse(bytes, end, identity) {
+        let is_edit = record.kind == RecordKind::Write;
+        if record.seqno != count + u64::from(is_edit) {
+            return Err(Error::corruption(path, end as u64, "an edit is missing before this one"));
+        }
+        if is_edit {
+            edits.push(record.payload.to_vec());
+            count += 1;
+        }
+        end += record.len();
+    }
+    // Each record is written after the one before it was synced: one behind the end proves damage.
+    if record::remains(bytes, end, identity, |_| true).proof {
+        return Err(Error::corruption(path, end as u64, "an edit is damaged"));
+    }
+    let snapshot = first.payload.to_vec();
+    let torn = end < bytes.len();
+    let path = path.to_path_buf();
+    Ok(Edits { database, snapshot, edits, path, number, end: end as u64, torn })
+}
+
+fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&database.to_le_bytes());
+    bytes[24..32].copy_from_slice(&number.to_le_bytes());
+    let sum = checksum::bound(identity, 0, &bytes[..60]);
+    bytes[60..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Checks the header and gives the identity of the database.
+fn read_header(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<u64> {
+    let header: &[u8; HEADER] = bytes
+        .first_chunk()
+        .ok_or_else(|| Error::corruption(path, bytes.len() as u64, "the file is cut off"))?;
+    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("8 bytes"));
+    let sum = u32::from_le_bytes(header[60..].try_into().expect("4 bytes"));
+    let database = word(16);
+    if header[..8] != MAGIC
+        || word(24) != number
+        || sum != checksum::bound(identity(name, database, number), 0, &header[..60])
+    {
+        return Err(Error::corruption(path, 0, "the header is damaged"));
+    }
+    let version = word(8) as u32;
+    if version > FORMAT_VERSION {
+        let file = path.to_path_buf();
+        return Err(Error::NewerFormat { file, found: version, supported: FORMAT_VERSION });
+    }
+    Ok(database)
+}
+
+/// What the records of a file are bound to: other files of the same database get other identities.
+fn identity(name: &str, database: u64, number: u64) -> u64 {
+    hash::file_identity(database ^ hash::hash64(name.as_bytes()), number)
+}
+
+fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
+    dir.join(format!("{name}-{number:06}"))
+}
+
+/// The number in the name of a file of the edit log `name`.
+pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
+    let digits = file.strip_prefix(name)?.strip_prefix('-')?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}

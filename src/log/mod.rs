@@ -1,0 +1,23 @@
+//! The log: every write of every logged keyspace, in commit order, before it is acknowledged.
+//!
+//! A log is a chain of *segments*: files of a fixed size, prepared ahead of the writer and recycled when
+//! every keyspace has persisted what they hold. A segment begins with a header and a *link* record that
+//! names the segment before it and where that one ends. Records carry their length, sequence number, the
+//! identity of their segment and a checksum bound to all of these and to their offset, so that what a
+//! recycled segment held in an earlier life is never taken for a record of this one.
+//!
+//! Every record also says up to which sequence number the log was known to be safe from power loss when
+//! it was written, and a *mark* record says so after each sync. That is how recovery tells a torn tail,
+//! which is cut off and reported, from damage to what was synced, which is an error: see [`reader`].
+//!
+//! [`edits`] uses the same records for the small logs of edits that the catalog and the engines keep.
+
+pub(crate) mod edits;
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod segment;
+pub(crate) mod writer;
+
+pub(crate) use edits::EditLog;
+pub(crate) use segment::Segments;
+pub(crate) use writer::{SyncPoint, Writer};

@@ -1,0 +1,318 @@
+//! Segments: the files of the log, how they are named, prepared, recycled and dropped.
+//!
+//! A segment file is `NNNNNN.log`, `NNNNNN` being its number, which is never used again. It begins with
+//!
+//! ```text
+//! offset  size
+//!      0     8  magic "TBD-LOG\n"
+//!      8     4  format version
+//!     12     4  zero
+//!     16     8  identity of the database
+//!     24     8  number of the segment
+//!     32     8  capacity: the length of the file
+//!     40    20  zero
+//!     60     4  checksum of bytes 0..60, bound to (identity of this life, 0)
+//! ```
+//! and is followed by records from byte 64 on. A segment is prepared whole before the writer needs it:
+//! its space is reserved and its pages are present, so that appending is a copy of memory where the layer
+//! maps files.
+//!
+//! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::base::{Seqno, checksum, hash};
+use crate::error::{Error, Result};
+use crate::vfs::{Access, File, Fs, Hint, Layer};
+
+pub(crate) const MAGIC: [u8; 8] = *b"TBD-LOG\n";
+pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Bytes of a segment's header, and the offset of its first record.
+pub(crate) const SEGMENT_HEADER: u64 = 64;
+/// The capacity of a database's first segment; each next one doubles it.
+const SMALLEST: u64 = 128 << 10;
+/// The capacity that segments grow to.
+const LARGEST: u64 = 16 << 20;
+/// How many segments that are no longer needed are kept to be recycled.
+const KEPT: usize = 4;
+
+/// An open segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    /// What the records of its present life are bound to.
+    pub(crate) identity: u64,
+    pub(crate) capacity: u64,
+    pub(crate) file: Arc<dyn File>,
+}
+
+/// A segment that is full, or was written before the database was opened.
+#[derive(Debug)]
+struct Closed {
+    number: u64,
+    capacity: u64,
+    /// The last sequence number in it or before it.
+    last: Seqno,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Oldest first.
+    closed: Vec<Closed>,
+    spare: Option<Segment>,
+    /// Number and capacity of files that may be overwritten.
+    recyclable: Vec<(u64, u64)>,
+    next_number: u64,
+    current_capacity: u64,
+}
+
+/// All segments of one database.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    database: u64,
+    layer: Layer,
+    state: Mutex<State>,
+}
+
+impl Segments {
+    pub(crate) fn new(
+        fs: Arc<dyn Fs>,
+        dir: PathBuf,
+        database: u64,
+        layer: Layer,
+        next_number: u64,
+    ) -> Self {
+        let state = State { next_number, ..State::default() };
+        Self { fs, dir, database, layer, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn fs(&self) -> &dyn Fs {
+        &*self.fs
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Opens segment `number` for writing where recovery left it.
+    pub(crate) fn reopen(&self, number: u64, capacity: u64) -> Result<Segment> {
+        let path = path(&self.dir, number);
+        let file = self.fs.open(&path, Access::Write, self.layer)?;
+        file.allocate(capacity)?;
+        self.lock().current_capacity = capacity;
+        Ok(Segment { number, identity: identity(self.database, number), capacity, file })
+    }
+
+    /// Notes a segment that recovery read and that is still needed.
+    pub(crate) fn add_closed(&self, number: u64, capacity: u64, last: Seqno) {
+        let mut state = self.lock();
+        state.closed.push(Closed { number, capacity, last });
+        state.current_capacity = state.current_capacity.max(capacity.min(LARGEST));
+    }
+
+    /// Notes a segment file whose content is not needed.
+    pub(crate) fn add_recyclable(&self, number: u64, capacity: u64) {
+        self.lock().recyclable.push((number, capacity));
+    }
+
+    /// The next segment to write, with room for a record of `need` bytes. Takes the prepared one, or
+    /// prepares one now.
+    pub(crate) fn take_next(&self, need: u64) -> Result<Segment> {
+        let need = need + SEGMENT_HEADER;
+        let mut state = self.lock();
+        if state.spare.as_ref().is_some_and(|spare| spare.capacity >= need) {
+            let spare = state.spare.take().expect("just seen");
+            state.current_capacity = spare.capacity.min(LARGEST);
+            return Ok(spare);
+        }
+        drop(state);
+        // The spare keeps its lower number, and would break the order of numbers: it is given up.
+        self.give_up_spare();
+        let segment = self.prepare(need)?;
+        self.lock().current_capacity = segment.capacity.min(LARGEST);
+        Ok(segment)
+    }
+
+    /// Prepares the segment that comes after the present one, unless there is one already. Meant for a
+    /// background thread; a failure leaves things as they are and shows again when the segment is needed.
+    pub(crate) fn prepare_spare(&self) -> Result<()> {
+        if self.lock().spare.is_some() {
+            return Ok(());
+        }
+        let segment = self.prepare(0)?;
+        let mut state = self.lock();
+        if state.next_number == segment.number + 1 && state.spare.is_none() {
+            state.spare = Some(segment);
+        } else {
+            // The writer prepared a later one itself in the meantime.
+            state.recyclable.push((segment.number, segment.capacity));
+        }
+        Ok(())
+    }
+
+    /// Notes that the writer has left `segment`, whose last record (or the one before it) has `last`.
+    pub(crate) fn close(&self, segment: &Segment, last: Seqno) {
+        self.add_closed(segment.number, segment.capacity, last);
+    }
+
+    /// The number of the first segment needed when all up to `persisted` need no log, `current` being
+    /// the segment under the pen.
+    pub(crate) fn floor(&self, persisted: Seqno, current: u64) -> u64 {
+        let state = self.lock();
+        let needed = state.closed.iter().find(|closed| closed.last > persisted);
+        needed.map_or(current, |closed| closed.number)
+    }
+
+    /// Lets go of all segments before `floor`: some are kept to be recycled, the others removed. A file
+    /// that cannot be removed is left for the next opening.
+    pub(crate) fn release(&self, floor: u64) {
+        let mut state = self.lock();
+        let keep = state.closed.partition_point(|closed| closed.number < floor);
+        let freed: Vec<Closed> = state.closed.drain(..keep).collect();
+        let wanted = next_capacity(state.current_capacity);
+        for Closed { number, capacity, .. } in freed {
+            if capacity == wanted && state.recyclable.len() < KEPT {
+                state.recyclable.push((number, capacity));
+            } else if let Err(error) = self.fs.remove(&path(&self.dir, number)) {
+                log::warn!("a log segment stays behind: {error}");
+            }
+        }
+    }
+
+    /// The files there are and the bytes they take.
+    pub(crate) fn usage(&self, current: u64) -> (u64, u64) {
+        let state = self.lock();
+        let closed = state.closed.iter().map(|closed| closed.capacity);
+        let recyclable = state.recyclable.iter().map(|&(_, capacity)| capacity);
+        let spare = state.spare.iter().map(|spare| spare.capacity);
+        let all = closed.chain(recyclable).chain(spare);
+        all.fold((1, current), |(count, bytes), capacity| (count + 1, bytes + capacity))
+    }
+
+    /// Bytes of the segments that hold writes some keyspace has not persisted.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.lock().closed.iter().map(|closed| closed.capacity).sum()
+    }
+
+    fn give_up_spare(&self) {
+        let mut state = self.lock();
+        if let Some(spare) = state.spare.take() {
+            state.recyclable.push((spare.number, spare.capacity));
+        }
+    }
+
+    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header and makes its
+    /// pages present.
+    fn prepare(&self, need: u64) -> Result<Segment> {
+        let (number, capacity, recycled) = {
+            let mut state = self.lock();
+            let number = state.next_number;
+            state.next_number += 1;
+            let mut capacity = next_capacity(state.current_capacity);
+            if need > capacity {
+                capacity = need.next_multiple_of(4096);
+            }
+            let fit = state.recyclable.iter().position(|&(_, other)| other == capacity);
+            (number, capacity, fit.map(|at| state.recyclable.swap_remove(at).0))
+        };
+        let path = path(&self.dir, number);
+        let file = match recycled {
+            Some(old) => {
+                self.fs.rename(&self::path(&self.dir, old), &path)?;
+                self.fs.open(&path, Access::Write, self.layer)?
+            }
+            None => self.fs.create(&path, self.layer)?,
+        };
+        let identity = identity(self.database, number);
+        let prepared = file
+            .allocate(capacity)
+            .and_then(|()| file.write_at(0, &header(self.database, number, capacity)));
+        if let Err(error) = prepared {
+            drop(file);
+            if let Err(left) = self.fs.remove(&path) {
+                log::warn!("a half-made log segment stays behind: {left}");
+            }
+            return Err(error);
+        }
+        file.advise(0..capacity, Hint::WillWrite);
+        Ok(Segment { number, identity, capacity, file })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn next_capacity(current: u64) -> u64 {
+    if current == 0 { SMALLEST } else { (current * 2).clamp(SMALLEST, LARGEST) }
+}
+
+/// What the records of segment `number` are bound to.
+pub(crate) fn identity(database: u64, number: u64) -> u64 {
+    hash::file_identity(database, number)
+}
+
+/// The path of segment `number`.
+pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:06}.log"))
+}
+
+/// The number in a segment's file name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".log")?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+fn header(database: u64, number: u64, capacity: u64) -> [u8; SEGMENT_HEADER as usize] {
+    let mut bytes = [0; SEGMENT_HEADER as usize];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&database.to_le_bytes());
+    bytes[24..32].copy_from_slice(&number.to_le_bytes());
+    bytes[32..40].copy_from_slice(&capacity.to_le_bytes());
+    let sum = checksum::bound(identity(database, number), 0, &bytes[..60]);
+    bytes[60..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// What a segment's header tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Header {
+    /// It belongs to this segment.
+    Valid {
+        /// The length the file must have.
+        capacity: u64,
+    },
+    /// It is whole, but of an earlier life of the file, or was never written: nothing here was ever
+    /// acknowledged as synced.
+    Unused,
+    /// It is damaged.
+    Damaged,
+}
+
+/// Reads the header of the file of segment `number`.
+pub(crate) fn read_header(file: &Path, bytes: &[u8], database: u64, number: u64) -> Result<Header> {
+    let Some(bytes) = bytes.first_chunk::<{ SEGMENT_HEADER as usize }>() else {
+        return Ok(Header::Damaged);
+    };
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(Header::Unused);
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    let sum = u32::from_le_bytes(bytes[60..].try_into().expect("4 bytes"));
+    if bytes[..8] != MAGIC || sum != checksum::bound(identity(word(16), word(24)), 0, &bytes[..60]) {
+        return Ok(Header::Damaged);
+    }
+    let version = word(8) as u32;
+    if version > FORMAT_VERSION {
+        let file = file.to_path_buf();
+        return Err(Error::NewerFormat { file, found: version, supported: FORMAT_VERSION });
+    }
+    if word(16) != database {
+        return Err(Error::corruption(file, 16, "this log segment belongs to another database"));
+    }
+    Ok(if word(24) == number { Header::Valid { capacity: word(32) } } else { Header::Unused })
+}

@@ -1,0 +1,208 @@
+//! The writer: appends records to the segment under the pen.
+//!
+//! Records are put together in a buffer, so that a record or a group of them costs one write; a mapped
+//! file makes that write a copy of memory. What is in the buffer is lost when the process is killed, what
+//! was [flushed](Writer::flush) is not, and what a [`SyncPoint`] covers survives power loss once it ran
+//! without error.
+//!
+//! Thread safety: one thread at a time (the commit lock); a [`SyncPoint`] is run outside of it.
+
+use std::sync::Arc;
+
+use super::record::{self, HEADER, MAX_PAYLOAD, RecordKind};
+use super::segment::{SEGMENT_HEADER, Segment, Segments};
+use crate::base::{Seqno, varint};
+use crate::error::{Error, Result};
+use crate::vfs::File;
+
+/// Buffered records are written out when they take this many bytes.
+const BUFFER: usize = 128 << 10;
+/// The most bytes that the fields in front of a record's body take.
+const FIELDS: u64 = 30;
+
+/// Appends to the log.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    segments: Arc<Segments>,
+    segment: Segment,
+    /// Where the bytes in `buffer` will lie.
+    flushed: u64,
+    buffer: Vec<u8>,
+    /// The last sequence number appended.
+    last: Seqno,
+    /// Up to here the log is known to be safe from power loss.
+    synced: Seqno,
+    /// Earlier segments that no sync has covered yet.
+    unsynced: Vec<Arc<dyn File>>,
+    /// Whether segment names may be missing from the synced directory.
+    new_names: bool,
+}
+
+/// What has to be synced for all that was appended to be safe.
+#[derive(Debug)]
+pub(crate) struct SyncPoint {
+    files: Vec<Arc<dyn File>>,
+    names: Option<Arc<Segments>>,
+    last: Seqno,
+    synced: Seqno,
+}
+
+impl SyncPoint {
+    /// Runs the syncs, oldest segment first. After an error nothing is known about what was to be synced.
+    pub(crate) fn run(&self) -> Result<()> {
+        if self.last == self.synced && self.names.is_none() {
+            return Ok(());
+        }
+        self.files.iter().try_for_each(|file| file.sync())?;
+        self.names.iter().try_for_each(|segments| segments.fs().sync_dir(segments.dir()))
+    }
+
+    /// All up to this sequence number is safe once [`run`](Self::run) succeeded.
+    pub(crate) fn last(&self) -> Seqno {
+        self.last
+    }
+}
+
+impl Writer {
+    /// Continues `segment` at `end`, where its valid records end and nothing of its life follows. All up
+    /// to `last` must have been synced.
+    pub(crate) fn resume(segments: Arc<Segments>, segment: Segment, end: u64, last: Seqno) -> Self {
+        Self {
+            segments,
+            segment,
+            flushed: end,
+            buffer: Vec::new(),
+            last,
+            synced: last,
+            unsynced: Vec::new(),
+            new_names: false,
+        }
+    }
+
+    /// Starts a new segment behind `previous` (number and end), or the first one of a database. All up to
+    /// `last` must have been synced. The link is written and synced.
+    pub(crate) fn start(
+        segments: Arc<Segments>,
+        previous: Option<(u64, u64)>,
+        last: Seqno,
+    ) -> Result<Self> {
+        let segment = segments.take_next(HEADER as u64 + FIELDS)?;
+        let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last);
+        writer.append_link(previous.unwrap_or((0, 0)));
+        writer.flush()?;
+        writer.new_names = true;
+        let point = writer.sync_point()?;
+        point.run()?;
+        writer.synced(&point)?;
+        Ok(writer)
+    }
+
+    /// The last sequence number appended.
+    pub(crate) fn last(&self) -> Seqno {
+        self.last
+    }
+
+    /// The segment under the pen: number, capacity and file.
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Whether the segment under the pen is at least half full.
+    pub(crate) fn is_half_full(&self) -> bool {
+        2 * self.end() > self.segment.capacity
+    }
+
+    /// Appends a record of `count` writes, the first with number `first`, all above [`last`](Self::last).
+    /// `body` is what the reader gets back. On an error nothing was appended.
+    pub(crate) fn append(&mut self, first: Seqno, count: u64, body: &[&[u8]]) -> Result<()> {
+        let length: u64 = body.iter().map(|part| part.len() as u64).sum();
+        if length + FIELDS > MAX_PAYLOAD {
+            return Err(Error::Invalid(format!(
+                "a batch of {length} bytes is larger than the limit of 4 GiB; split it"
+            )));
+        }
+        let need = HEADER as u64 + FIELDS + length;
+        if self.end() + need > self.segment.capacity {
+            self.rotate(need)?;
+        }
+        self.append_record(RecordKind::Write, first, count, body);
+        self.last = first + count - 1;
+        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands all that was appended to the kernel.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.segment.file.write_at(self.flushed, &self.buffer)?;
+        self.flushed += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(2 * BUFFER);
+        Ok(())
+    }
+
+    /// Whether anything is only in the buffer.
+    pub(crate) fn is_buffered(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Flushes, and tells what has to be synced for all of it to be safe.
+    pub(crate) fn sync_point(&mut self) -> Result<SyncPoint> {
+        self.flush()?;
+        let mut files = std::mem::take(&mut self.unsynced);
+        files.push(Arc::clone(&self.segment.file));
+        let names = std::mem::take(&mut self.new_names).then(|| Arc::clone(&self.segments));
+        Ok(SyncPoint { files, names, last: self.last, synced: self.synced })
+    }
+
+    /// Takes note that `point` ran without error, and leaves a mark of it in the log.
+    pub(crate) fn synced(&mut self, point: &SyncPoint) -> Result<()> {
+        if point.last <= self.synced {
+            return Ok(());
+        }
+        self.synced = point.last;
+        if self.end() + HEADER as u64 + FIELDS <= self.segment.capacity {
+            self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> u64 {
+        self.flushed + self.buffer.len() as u64
+    }
+
+    /// Leaves the segment for the next one.
+    fn rotate(&mut self, need: u64) -> Result<()> {
+        self.flush()?;
+        let next = self.segments.take_next(need + HEADER as u64 + FIELDS)?;
+        let previous = (self.segment.number, self.flushed);
+        self.segments.close(&self.segment, self.last);
+        let left = std::mem::replace(&mut self.segment, next);
+        self.unsynced.push(left.file);
+        self.new_names = true;
+        self.flushed = SEGMENT_HEADER;
+        self.append_link(previous);
+        Ok(())
+    }
+
+    fn append_link(&mut self, (number, end): (u64, u64)) {
+        let mut body = Vec::with_capacity(20);
+        varint::put(&mut body, number);
+        varint::put(&mut body, end);
+        self.append_record(RecordKind::Link, self.last + 1, 0, &[&body]);
+    }
+
+    fn append_record(&mut self, kind: RecordKind, first: Seqno, count: u64, body: &[&[u8]]) {
+        let offset = self.end();
+        let start = record::begin(&mut self.buffer);
+        varint::put(&mut self.buffer, first - 1 - self.last);
+        varint::put(&mut self.buffer, first - 1 - self.synced);
+        varint::put(&mut self.buffer, count);
+        for part in body {
+            self.buffer.extend_from_slice(part);
+        }
+        record::seal(&mut self.buffer, start, kind, first, self.segment.identity, offset);
+    }
+}

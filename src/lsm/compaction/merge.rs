@@ -1,0 +1,101 @@
+//! Running a compaction.
+//!
+//! 1. The inputs are merged in order, each read front to back with large reads past the block cache.
+//! 2. Entries that no reader can see are dropped.
+//! 3. The rest goes into new tables, ended near their target size, but never between two entries of one
+//!    key.
+//! 4. Each table is synced, and the directory once at the end, before anyone is told of them.
+//!
+//! On an error, or when told to stop, what was written is removed; the inputs are untouched.
+
+use std::sync::Arc;
+
+use super::retention::Retention;
+use crate::base::Trailer;
+use crate::error::Result;
+use crate::iter::EntryCursor;
+use crate::lsm::table::{TableBuilder, TableOptions};
+use crate::lsm::version::{Home, TableFile, TableMeta};
+
+/// How tables are written.
+pub(crate) struct Output<'a> {
+    pub(crate) home: &'a Arc<Home>,
+    pub(crate) options: &'a TableOptions,
+    /// A table is ended when it has about this many bytes.
+    pub(crate) table_bytes: u64,
+    /// Gives each new table its number.
+    pub(crate) next_id: &'a mut dyn FnMut() -> u64,
+    /// Asked now and then whether to give up.
+    pub(crate) stopped: &'a dyn Fn() -> bool,
+}
+
+/// Writes the entries of `cursor`, from its position on, that `retention` keeps. `None` if told to stop.
+pub(crate) fn write_tables(
+    cursor: &mut impl EntryCursor,
+    retention: &mut Retention,
+    is_deepest: impl FnMut(&[u8]) -> bool,
+    output: &mut Output<'_>,
+) -> Result<Option<Vec<Arc<TableFile>>>> {
+    let mut begun = Vec::new();
+    let result = try_write(cursor, retention, is_deepest, output, &mut begun);
+    if !matches!(result, Ok(Some(_))) {
+        for id in begun {
+            if let Err(error) = output.home.fs.remove(&output.home.path(id)) {
+                log::warn!("a half-made table stays behind until the next opening: {error}");
+            }
+        }
+    }
+    result
+}
+
+fn try_write(
+    cursor: &mut impl EntryCursor,
+    retention: &mut Retention,
+    mut is_deepest: impl FnMut(&[u8]) -> bool,
+    output: &mut Output<'_>,
+    begun: &mut Vec<u64>,
+) -> Result<Option<Vec<Arc<TableFile>>>> {
+    let mut tables = Vec::new();
+    let mut builder: Option<(u64, TableBuilder)> = None;
+    let mut last_key = Vec::new();
+    let mut count = 0u32;
+    while cursor.is_valid() {
+        let (key, trailer): (&[u8], Trailer) = (cursor.key(), cursor.trailer());
+        if retention.keeps(key, trailer, &mut is_deepest) {
+            let full = builder.as_ref().is_some_and(|(_, table)| {
+                table.estimated_len() >= output.table_bytes && last_key != key
+            });
+            if full {
+                let (id, table) = builder.take().expect("just seen");
+                tables.push(finish(output.home, id, table)?);
+            }
+            if builder.is_none() {
+                let id = (output.next_id)();
+                let file = output.home.create(id)?;
+                begun.push(id);
+                let identity = output.home.identity_of(id);
+                builder = Some((id, TableBuilder::new(file, identity, output.options)));
+            }
+            let (_, table) = builder.as_mut().expect("just made");
+            table.add(key, trailer, cursor.value())?;
+            if table.estimated_len() >= output.table_bytes {
+                last_key.clear();
+                last_key.extend_from_slice(key);
+            }
+        }
+        count += 1;
+        if count % 1024 == 0 && (output.stopped)() {
+            return Ok(None);
+        }
+        cursor.next()?;
+    }
+    if let Some((id, table)) = builder {
+        tables.push(finish(output.home, id, table)?);
+    }
+    output.home.fs.sync_dir(&output.home.dir)?;
+    Ok(Some(tables))
+}
+
+fn finish(home: &Arc<Home>, id: u64, table: TableBuilder) -> Result<Arc<TableFile>> {
+    Ok(TableFile::new(TableMeta::new(id, table.finish()?), Arc::clone(home)))
+}

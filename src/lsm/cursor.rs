@@ -1,0 +1,197 @@
+//! Cursors over the parts of a tree: a memtable, a table, or a sorted level.
+
+use std::sync::Arc;
+
+use super::memtable::MemtableCursor;
+use super::table::{ReadMode, TableCursor};
+use super::version::TableFile;
+use crate::base::{Slice, Trailer};
+use crate::error::Result;
+use crate::iter::EntryCursor;
+
+/// A cursor over tables that follow one another: one level, or one table. Tables are opened as they are
+/// reached.
+pub(crate) struct RunCursor {
+    tables: Vec<Arc<TableFile>>,
+    mode: ReadMode,
+    /// The table the cursor is in, and its position there.
+    current: Option<(usize, TableCursor)>,
+}
+
+impl RunCursor {
+    /// `tables` are in order and do not overlap.
+    pub(crate) fn new(tables: Vec<Arc<TableFile>>, mode: ReadMode) -> Self {
+        Self { tables, mode, current: None }
+    }
+
+    /// Goes to the table `at`, if there is one, and seeks in it.
+    fn enter(
+        &mut self,
+        at: Option<usize>,
+        seek: impl FnOnce(&mut TableCursor) -> Result<()>,
+    ) -> Result<()> {
+        let reused = self.current.take().filter(|(open, _)| Some(*open) == at);
+        let Some(at) = at.filter(|&at| at < self.tables.len()) else { return Ok(()) };
+        let mut cursor = match reused {
+            Some((_, cursor)) => cursor,
+            None => self.tables[at].table()?.cursor(self.mode),
+        };
+        seek(&mut cursor)?;
+        self.current = Some((at, cursor));
+        Ok(())
+    }
+
+    fn leave_forward(&mut self) -> Result<()> {
+        match &self.current {
+            Some((at, cursor)) if !cursor.is_valid() => {
+                let next = at + 1;
+                self.enter(Some(next), TableCursor::seek_to_first)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn leave_backward(&mut self) -> Result<()> {
+        match &self.current {
+            Some((at, cursor)) if !cursor.is_valid() => {
+                let previous = at.checked_sub(1);
+                self.enter(previous, TableCursor::seek_to_last)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn inner(&self) -> &TableCursor {
+        &self.current.as_ref().expect("the cursor must be on an entry").1
+    }
+}
+
+impl EntryCursor for RunCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.enter(Some(0), TableCursor::seek_to_first)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.enter(self.tables.len().checked_sub(1), TableCursor::seek_to_last)
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let at = self.tables.partition_point(|table| table.meta.largest.as_slice() < key);
+        self.enter(Some(at), |cursor| cursor.seek(key, trailer))?;
+        self.leave_forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let past = self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key);
+        self.enter(past.checked_sub(1), |cursor| cursor.seek_before(key, trailer))?;
+        self.leave_backward()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if let Some((_, cursor)) = &mut self.current {
+            cursor.next()?;
+            if cursor.is_valid() {
+                return Ok(());
+            }
+        }
+        self.leave_forward()
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        if let Some((_, cursor)) = &mut self.current {
+            cursor.prev()?;
+            if cursor.is_valid() {
+                return Ok(());
+            }
+        }
+        self.leave_backward()
+    }
+
+    fn is_valid(&self) -> bool {
+        self.current.as_ref().is_some_and(|(_, cursor)| cursor.is_valid())
+    }
+
+    fn key(&self) -> &[u8] {
+        self.inner().key()
+    }
+
+    fn trailer(&self) -> Trailer {
+        self.inner().trailer()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.inner().value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.inner().value_slice()
+    }
+}
+
+/// A cursor over one sorted part of a tree.
+pub(crate) enum PartCursor {
+    Memtable(MemtableCursor),
+    Run(RunCursor),
+}
+
+macro_rules! each {
+    ($part:expr, $cursor:ident => $call:expr) => {
+        match $part {
+            PartCursor::Memtable($cursor) => $call,
+            PartCursor::Run($cursor) => $call,
+        }
+    };
+}
+
+impl EntryCursor for PartCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_first())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_last())
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each!(self, cursor => cursor.seek(key, trailer))
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each!(self, cursor => cursor.seek_before(key, trailer))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.next())
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev())
+    }
+
+    #[inline]
+    fn is_valid(&self) -> bool {
+        each!(self, cursor => cursor.is_valid())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, cursor => cursor.key())
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        each!(self, cursor => cursor.trailer())
+    }
+
+    fn value(&self) -> &[u8] {
+        each!(self, cursor => cursor.value())
+    }
+
+    fn value_slice(&self) -> Slice {
+        each!(self, cursor => cursor.value_slice())
+    }
+}

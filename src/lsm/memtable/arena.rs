@@ -1,0 +1,140 @@
+//! The memory of a memtable: blocks that are given out piece by piece, and freed all at once.
+//!
+//! A piece is named by a [`Place`], 28 bits that fit into a link of the skip list together with a part of
+//! the key. Memory is taken in chunks of at most 1 MiB (the first ones are smaller, so that a small
+//! keyspace stays small). Values too large for a chunk get memory of their own.
+//!
+//! Thread safety: one thread allocates, behind the memtable's writer lock; any thread resolves places it
+//! got through an acquiring load of something the writer released.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Places are multiples of this many bytes, and so aligned.
+const UNIT: usize = 16;
+/// A chunk's units are named by this many bits of a place: 1 MiB.
+const UNIT_BITS: u32 = 16;
+const CHUNK: usize = UNIT << UNIT_BITS;
+/// How many bits a place has: 4096 chunks, 4 GiB.
+pub(super) const PLACE_BITS: u32 = 28;
+const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
+/// The sizes of the first chunks.
+const FIRST_CHUNKS: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
+
+/// Where a piece lies. Place 0 is the first piece given out.
+pub(super) type Place = u32;
+
+/// The chunk pointers: a table that is replaced by a larger one when it is full. Old tables are kept until
+/// the end, for readers that still look at them.
+type Table = Vec<AtomicPtr<u8>>;
+
+/// What only the allocating thread may touch.
+#[derive(Debug, Default)]
+pub(super) struct Pen {
+    tables: Vec<Box<Table>>,
+    chunks: Vec<(NonNull<u8>, Layout)>,
+    large: Vec<Box<[u8]>>,
+    used: usize,
+}
+
+// SAFETY: the pointers are to memory this value owns, which has no ties to a thread.
+unsafe impl Send for Pen {}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        for &(chunk, layout) in &self.chunks {
+            // SAFETY: the chunk was allocated with this layout and is freed once, here; the arena's
+            // owner is going away, so nobody reads it any more.
+            unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+    }
+}
+
+/// Resolves places, and counts the memory taken.
+#[derive(Debug)]
+pub(super) struct Arena {
+    table: AtomicPtr<Table>,
+    allocated: AtomicUsize,
+}
+
+impl Arena {
+    pub(super) fn new() -> Self {
+        Self { table: AtomicPtr::new(ptr::null_mut()), allocated: AtomicUsize::new(0) }
+    }
+
+    /// Bytes taken from the system.
+    pub(super) fn allocated(&self) -> usize {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Gives out `len` bytes, aligned to 16; `len` is at most [`largest`](Self::largest).
+    pub(super) fn allocate(&self, pen: &mut Pen, len: usize) -> (Place, NonNull<u8>) {
+        let len = len.next_multiple_of(UNIT);
+        debug_assert!(len <= CHUNK);
+        let room = pen.chunks.last().map_or(0, |(_, layout)| layout.size() - pen.used);
+        if len > room {
+            self.add_chunk(pen, len);
+        }
+        let index = pen.chunks.len() - 1;
+        let (chunk, _) = pen.chunks[index];
+        let place = (index << UNIT_BITS | pen.used / UNIT) as Place;
+        // SAFETY: `used + len` is at most the chunk's size.
+        let piece = unsafe { chunk.add(pen.used) };
+        pen.used += len;
+        (place, piece)
+    }
+
+    /// The largest piece that is given out.
+    pub(super) const fn largest() -> usize {
+        CHUNK
+    }
+
+    /// Keeps a copy of `bytes` that is too large for a piece; it lives as long as the pen.
+    pub(super) fn keep_large(&self, pen: &mut Pen, bytes: &[u8]) -> NonNull<u8> {
+        self.allocated.fetch_add(bytes.len(), Ordering::Relaxed);
+        let copy: Box<[u8]> = bytes.into();
+        let start = NonNull::from(&copy[..]).cast();
+        pen.large.push(copy);
+        start
+    }
+
+    fn add_chunk(&self, pen: &mut Pen, need: usize) {
+        let index = pen.chunks.len();
+        assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
+        let size = FIRST_CHUNKS.get(index).copied().unwrap_or(CHUNK).max(need);
+        let layout = Layout::from_size_align(size, UNIT).expect("a valid layout");
+        // SAFETY: the layout's size is not zero.
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        pen.chunks.push((chunk, layout));
+        pen.used = 0;
+        self.allocated.fetch_add(size, Ordering::Relaxed);
+        if pen.tables.last().is_none_or(|table| table.len() == index) {
+            let len = (2 * index).max(16);
+            let pointer = |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
+            let table: Box<Table> = Box::new((0..len).map(|i| AtomicPtr::new(pointer(i))).collect());
+            pen.tables.push(table);
+            let table: *const Table = &**pen.tables.last().expect("just pushed");
+            self.table.store(table.cast_mut(), Ordering::Release);
+        } else {
+            pen.tables.last().expect("not the first")[index].store(chunk.as_ptr(), Ordering::Release);
+        }
+    }
+
+    /// The address of a place.
+    ///
+    /// # Safety
+    /// The place was given out by this arena, to this thread or, by release and acquire, to one this
+    /// thread heard from; and the arena's pen is alive.
+    #[inline]
+    pub(super) unsafe fn resolve(&self, place: Place) -> NonNull<u8> {
+        let table = self.table.load(Ordering::Acquire);
+        let (chunk, unit) = (place as usize >> UNIT_BITS, place as usize & ((1 << UNIT_BITS) - 1));
+        // SAFETY: the table was published before the place was given out, is never freed while the pen
+        // lives, and has a pointer for every chunk that places name.
+        unsafe {
+            let chunk = (&(*table))[chunk].load(Ordering::Relaxed);
+            NonNull::new_unchecked(chunk.add(unit * UNIT))
+        }
+    }
+}

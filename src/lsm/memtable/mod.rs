@@ -1,0 +1,6 @@
+//! The memtable: the newest entries, in memory, sorted.
+
+mod arena;
+mod skiplist;
+
+pub(crate) use skiplist::{Memtable, MemtableCursor};

@@ -1,0 +1,80 @@
+//! What a reader of the tree holds: memtables and version as they were at one moment.
+
+use std::sync::Arc;
+
+use super::cursor::{PartCursor, RunCursor};
+use super::memtable::Memtable;
+use super::table::ReadMode;
+use super::version::{LEVELS, Version};
+use crate::base::{Kind, Seqno, Slice, Trailer, hash};
+use crate::error::Result;
+use crate::iter::Merge;
+
+/// A memtable that takes no more writes and waits for its flush.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) memtable: Arc<Memtable>,
+    /// The state it was cut at: all writes up to here are in it or in what is older.
+    pub(crate) last: Seqno,
+}
+
+/// One state of the tree. Never changed as a whole; only the active memtable grows.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) active: Arc<Memtable>,
+    /// Newest first.
+    pub(crate) frozen: Vec<Frozen>,
+    pub(crate) version: Arc<Version>,
+}
+
+impl State {
+    /// The newest value of `key` at `at`.
+    ///
+    /// Memtables come first, newest first, then level 0, newest first, then the deeper levels: for any key
+    /// each holds older entries than those before it, so the first entry found decides.
+    pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
+        let memtables = std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
+        for memtable in memtables {
+            if memtable.is_empty() {
+                continue;
+            }
+            if let Some(found) = memtable.get(key, at) {
+                return Ok(live(found));
+            }
+        }
+        let hash = hash::hash64(key);
+        for table in &self.version.levels[0] {
+            if table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice() {
+                if let Some(found) = table.read(|table| table.get(key, hash, at))? {
+                    return Ok(live(found));
+                }
+            }
+        }
+        for level in 1..LEVELS {
+            if let Some(table) = self.version.table_for(level, key) {
+                if let Some(found) = table.read(|table| table.get(key, hash, at))? {
+                    return Ok(live(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A cursor over all entries.
+    pub(crate) fn entries(&self) -> Merge<PartCursor> {
+        let memtables = std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
+        let mut parts: Vec<_> = memtables
+            .filter(|memtable| !memtable.is_empty())
+            .map(|memtable| PartCursor::Memtable(memtable.cursor()))
+            .collect();
+        let run = |tables| PartCursor::Run(RunCursor::new(tables, ReadMode::Point));
+        parts.extend(self.version.levels[0].iter().map(|table| run(vec![Arc::clone(table)])));
+        let deeper = self.version.levels[1..].iter().filter(|level| !level.is_empty());
+        parts.extend(deeper.map(|level| run(level.clone())));
+        Merge::new(parts)
+    }
+}
+
+fn live((trailer, value): (Trailer, Slice)) -> Option<Slice> {
+    (trailer.kind() == Kind::Put).then_some(value)
+}

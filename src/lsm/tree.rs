@@ -1,0 +1,564 @@
+//! The LSM-tree (O'Neil et al., 1996): writes go to a memtable, full memtables are flushed to sorted tables,
+//! and tables are merged into deeper levels in the background.
+//!
+//! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies
+//! writes and freezes memtables. Changes of the state are made under `swap`, which is held over no I/O;
+//! changes of the version are recorded in the manifest first, under `manifest`, which only background jobs
+//! take. Order of locks: `manifest`, then `swap`; `jobs` is taken alone.
+//!
+//! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
+//! number; the log is safe up to that number before the manifest says so.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::compaction::merge::{Output, write_tables};
+use super::compaction::policy::{self, Choice, Shape};
+use super::compaction::retention::Retention;
+use super::cursor::{PartCursor, RunCursor};
+use super::memtable::Memtable;
+use super::state::{Frozen, State};
+use super::table::{ReadMode, TableOptions};
+use super::version::{Edit, Home, LEVELS, Manifest, TableFile, Version, remove_leftovers};
+use crate::base::key::common_prefix_len;
+use crate::base::{ReadPoint, Seqno, Slice, Trailer};
+use crate::contract::{Context, Engine, Write};
+use crate::error::{Error, ErrorKind, Result};
+use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
+use crate::options::EngineKind;
+use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
+
+/// After so many entries in a new tree's first memtable, the prefix its keys share is known well enough.
+const ENTRIES_TO_LEARN_FROM: u64 = 1024;
+/// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// After so many failures in a row that are not want of space, writes are refused.
+const MOST_FAILURES: u32 = 5;
+
+#[derive(Debug, Default)]
+struct Jobs {
+    flushing: bool,
+    /// Whether a compaction runs, in the background or in a caller's thread.
+    compacting: bool,
+    trouble: Option<Error>,
+}
+
+/// A keyspace kept in an LSM-tree.
+pub(crate) struct Tree {
+    context: Context,
+    home: Arc<Home>,
+    shape: Shape,
+    table_options: TableOptions,
+    state: ArcSwap<State>,
+    swap: Mutex<()>,
+    manifest: Mutex<Manifest>,
+    persisted: AtomicU64,
+    jobs: Mutex<Jobs>,
+    job_done: Condvar,
+    pressure: AtomicU32,
+    /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
+    learning: AtomicBool,
+    stopping: AtomicBool,
+    flushes: AtomicU64,
+    compactions: AtomicU64,
+    this: Weak<Self>,
+}
+
+impl Tree {
+    /// Makes the files of a new, empty tree in its directory, which is emptied first of what an interrupted
+    /// creation left.
+    pub(crate) fn create(context: Context) -> Result<Arc<Self>> {
+        let home = home(&context);
+        home.fs.create_dir(&home.dir)?;
+        for name in home.fs.list(&home.dir)? {
+            home.fs.remove(&home.dir.join(name))?;
+        }
+        let manifest = Manifest::create(&home, context.identity)?;
+        Ok(Self::new(context, home, manifest, Version::default()))
+    }
+
+    /// Opens a tree where it has persisted.
+    pub(crate) fn open(context: Context) -> Result<Arc<Self>> {
+        let home = home(&context);
+        let (manifest, version) = Manifest::open(&home, context.identity, context.read_only)?;
+        if !context.read_only {
+            remove_leftovers(&home, &version)?;
+        }
+        Ok(Self::new(context, home, manifest, version))
+    }
+
+    fn new(context: Context, home: Arc<Home>, manifest: Manifest, version: Version) -> Arc<Self> {
+        let budget = &context.budget;
+        let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
+        let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
+        let prefix = version.ends().map(|(a, b)| a[..common_prefix_len(a, b)].to_vec());
+        let active = Memtable::new(prefix.as_deref().unwrap_or_default(), Arc::clone(budget));
+        let pressure = policy::pressure(&version);
+        let learning = prefix.is_none();
+        let state =
+            State { active: Arc::new(active), frozen: Vec::new(), version: Arc::new(version) };
+        Arc::new_cyclic(|this| Self {
+            persisted: AtomicU64::new(manifest.persisted()),
+            home,
+            shape,
+            table_options: TableOptions::default(),
+            state: ArcSwap::from_pointee(state),
+            swap: Mutex::new(()),
+            manifest: Mutex::new(manifest),
+            jobs: Mutex::default(),
+            job_done: Condvar::new(),
+            pressure: AtomicU32::new(pressure),
+            learning: AtomicBool::new(learning),
+            stopping: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            compactions: AtomicU64::new(0),
+            this: this.clone(),
+            context,
+        })
+    }
+
+    // ---- state ----
+
+    /// Replaces the state by what `change` makes of it.
+    fn change_state(&self, change: impl FnOnce(&mut State)) {
+        let _one = lock(&self.swap);
+        let mut next = State::clone(&self.state.load());
+        change(&mut next);
+        self.pressure.store(policy::pressure(&next.version), Ordering::Relaxed);
+        self.state.store(Arc::new(next));
+    }
+
+    /// Freezes the active memtable at `last` and starts a new one.
+    fn freeze(&self, last: Seqno) {
+        let active = Arc::clone(&self.state.load().active);
+        let Some((first, largest)) = active.ends() else { return };
+        let prefix = &first[..common_prefix_len(&first, &largest)];
+        let next = Arc::new(Memtable::new(prefix, Arc::clone(&self.context.budget)));
+        self.learning.store(false, Ordering::Relaxed);
+        self.change_state(|state| {
+            let memtable = std::mem::replace(&mut state.active, next);
+            state.frozen.insert(0, Frozen { memtable, last });
+        });
+        if !self.context.read_only {
+            self.schedule_flush();
+        }
+    }
+
+    /// Rebuilds the first memtable with the prefix that its keys turn out to share.
+    fn learn_prefix(&self, active: &Arc<Memtable>) {
+        self.learning.store(false, Ordering::Relaxed);
+        let Some((first, last)) = active.ends() else { return };
+        let prefix = &first[..common_prefix_len(&first, &last)];
+        if prefix.len() <= active.prefix().len() || active.entries() > 16 * ENTRIES_TO_LEARN_FROM {
+            return;
+        }
+        let rebuilt = Memtable::new(prefix, Arc::clone(&self.context.budget));
+        let mut cursor = active.cursor();
+        let mut next = cursor.seek_to_first();
+        while next.is_ok() && cursor.is_valid() {
+            rebuilt.insert(cursor.key(), cursor.trailer(), cursor.value());
+            next = cursor.next();
+        }
+        rebuilt.set_oldest(active.oldest());
+        self.change_state(|state| state.active = Arc::new(rebuilt));
+    }
+
+    // ---- background ----
+
+    fn schedule_flush(&self) {
+        let mut jobs = lock(&self.jobs);
+        if !jobs.flushing && !self.is_stopping() {
+            jobs.flushing = true;
+            drop(jobs);
+            let this = self.this.clone();
+            self.context.background.flush.submit(move || {
+                if let Some(tree) = this.upgrade() {
+                    tree.flush_all();
+                }
+            });
+        }
+    }
+
+    fn schedule_compaction(&self) {
+        if self.context.read_only || self.is_stopping() || self.due().is_none() {
+            return;
+        }
+        let mut jobs = lock(&self.jobs);
+        if !jobs.compacting {
+            jobs.compacting = true;
+            drop(jobs);
+            let this = self.this.clone();
+            self.context.background.compaction.submit(move || {
+                if let Some(tree) = this.upgrade() {
+                    tree.compact_one();
+                }
+            });
+        }
+    }
+
+    fn due(&self) -> Option<Choice> {
+        policy::pick(&self.state.load().version, &self.shape)
+    }
+
+    /// The flush job: flushes until nothing is frozen.
+    fn flush_all(&self) {
+        let done = JobDone(self, |jobs| jobs.flushing = false);
+        loop {
+            let Some(frozen) = self.state.load().frozen.last().cloned() else { break };
+            if self.persistently(|| self.flush(&frozen)).is_none() {
+                break;
+            }
+            self.notify();
+            self.schedule_compaction();
+            self.context.host.persisted();
+        }
+        drop(done);
+        // A memtable may have been frozen after the last look.
+        if !self.state.load().frozen.is_empty() && lock(&self.jobs).trouble.is_none() {
+            self.schedule_flush();
+        }
+    }
+
+    /// The compaction job: one compaction, then room for other keyspaces.
+    fn compact_one(&self) {
+        let done = JobDone(self, |jobs| jobs.compacting = false);
+        let finished = self
+            .persistently(|| self.due().map_or(Ok(true), |choice| self.compact_choice(&choice)))
+            .is_some_and(|done| done);
+        drop(done);
+        if finished {
+            self.schedule_compaction();
+        }
+    }
+
+    /// Runs `job` until it succeeds, pausing between tries. `None` if the tree stops before, or the trouble
+    /// is one that trying again does not mend.
+    fn persistently<T>(&self, job: impl Fn() -> Result<T>) -> Option<T> {
+        let mut pause = FIRST_PAUSE;
+        let mut failures = 0;
+        while !self.is_stopping() {
+            match job() {
+                Ok(result) => {
+                    lock(&self.jobs).trouble = None;
+                    return Some(result);
+                }
+                Err(error) => {
+                    log::warn!("background work on {}: {error:?}", self.home.dir.display());
+                    failures += u32::from(error.kind() != ErrorKind::NoSpace);
+                    lock(&self.jobs).trouble = Some(error.clone());
+                    self.notify();
+                    match error.kind() {
+                        ErrorKind::Corruption | ErrorKind::Poisoned => return None,
+                        _ if failures >= MOST_FAILURES => {
+                            self.context.host.poison(&error);
+                            return None;
+                        }
+                        _ => {}
+                    }
+                    self.wait_a_while(pause);
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        None
+    }
+
+    fn wait_a_while(&self, pause: Duration) {
+        let jobs = lock(&self.jobs);
+        let woken = self.job_done.wait_timeout_while(jobs, pause, |_| !self.is_stopping());
+        drop(woken);
+    }
+
+    /// Writes a frozen memtable to a table of level 0 and installs it.
+    fn flush(&self, frozen: &Frozen) -> Result<()> {
+        let mut cursor = frozen.memtable.cursor();
+        cursor.seek_to_first()?;
+        let mut retention = Retention::new(self.context.visibility.retained());
+        let tables = self.write(&mut cursor, &mut retention, |_| false, u64::MAX)?;
+        let Some(tables) = tables else { return Ok(()) };
+        let added = tables.into_iter().map(|table| (0, table)).collect();
+        if let Err(error) = self.context.host.sync_log(frozen.last) {
+            let edit = Edit { added, ..Edit::default() };
+            edit.added.iter().for_each(|(_, table)| table.set_obsolete());
+            return Err(error);
+        }
+        self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state| {
+            state.frozen.pop();
+        })?;
+        self.persisted.fetch_max(frozen.last, Ordering::Release);
+        frozen.memtable.set_flushed();
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Runs a compaction and installs its result; false if told to stop.
+    fn compact_choice(&self, choice: &Choice) -> Result<bool> {
+        let level = choice.output_level;
+        let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
+        if choice.is_move {
+            let added = choice.inputs.iter().map(|table| (level, Arc::clone(table))).collect();
+            self.install(Edit { persisted: 0, removed, added }, |_| {})?;
+            return Ok(true);
+        }
+        let version = Arc::clone(&self.state.load().version);
+        let is_deepest =
+            |key: &[u8]| (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none());
+        let run = |tables| PartCursor::Run(RunCursor::new(tables, ReadMode::Sequential));
+        let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());
+        cursor.seek_to_first()?;
+        let mut retention = Retention::new(self.context.visibility.retained());
+        let tables = self.write(&mut cursor, &mut retention, is_deepest, self.shape.table_bytes)?;
+        let Some(tables) = tables else { return Ok(false) };
+        let added = tables.into_iter().map(|table| (level, table)).collect();
+        self.install(Edit { persisted: 0, removed, added }, |_| {})?;
+        choice.inputs.iter().for_each(|table| table.set_obsolete());
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn write(
+        &self,
+        cursor: &mut impl EntryCursor,
+        retention: &mut Retention,
+        is_deepest: impl FnMut(&[u8]) -> bool,
+        table_bytes: u64,
+    ) -> Result<Option<Vec<Arc<TableFile>>>> {
+        let mut output = Output {
+            home: &self.home,
+            options: &self.table_options,
+            table_bytes,
+            next_id: &mut || lock(&self.manifest).take_id(),
+            stopped: &|| self.is_stopping(),
+        };
+        write_tables(cursor, retention, is_deepest, &mut output)
+    }
+
+    /// Records a change of the version and lets readers see it. If recording fails it is unknown what is on
+    /// disk, so writes are refused from then on, and no file that either outcome needs is removed.
+    fn install(&self, edit: Edit, change: impl FnOnce(&mut State)) -> Result<()> {
+        let mut manifest = lock(&self.manifest);
+        let version = self.state.load().version.with(&edit.removed, &edit.added);
+        let version = version.ok_or_else(|| {
+            Error::corruption(&self.home.dir, 0, "a compaction does not fit the tables there are")
+        })?;
+        if let Err(error) = manifest.record(&edit, &version) {
+            self.context.host.poison(&error);
+            return Err(Error::Poisoned { cause: error.to_string().into() });
+        }
+        self.change_state(|state| {
+            state.version = Arc::new(version);
+            change(state);
+        });
+        Ok(())
+    }
+
+    // ---- waiting ----
+
+    fn notify(&self) {
+        let _jobs = lock(&self.jobs);
+        self.job_done.notify_all();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until `done`, or until background work is in trouble.
+    fn wait_until(&self, done: impl Fn(&Jobs) -> bool) -> Result<()> {
+        let mut jobs = lock(&self.jobs);
+        while !done(&jobs) {
+            if let Some(trouble) = &jobs.trouble {
+                return Err(trouble.clone());
+            }
+            if self.is_stopping() {
+                return Err(Error::Closed);
+            }
+            jobs = self.job_done.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Tree {
+    fn apply(&self, write: &Write<'_>) {
+        let trailer = Trailer::new(write.seqno, write.kind);
+        self.state.load().active.insert(write.key, trailer, write.value);
+    }
+
+    fn end_batch(&self, last: Seqno) {
+        let state = self.state.load();
+        if state.active.memory() >= self.context.budget.memtable {
+            self.freeze(last);
+        } else if state.active.entries() >= ENTRIES_TO_LEARN_FROM
+            && self.learning.load(Ordering::Relaxed)
+        {
+            self.learn_prefix(&state.active);
+        }
+    }
+
+    fn cut(&self, last: Seqno) {
+        self.freeze(last);
+    }
+
+    fn persist(&self) -> Result<()> {
+        let Some(last) = self.state.load().frozen.first().map(|frozen| frozen.last) else {
+            return Ok(());
+        };
+        lock(&self.jobs).trouble = None;
+        self.schedule_flush();
+        self.wait_until(|_| self.persisted() >= last)
+    }
+
+    fn persisted(&self) -> Seqno {
+        self.persisted.load(Ordering::Acquire)
+    }
+
+    fn oldest_unpersisted(&self) -> Option<Seqno> {
+        let state = self.state.load();
+        let oldest = state.frozen.last().map_or(&state.active, |frozen| &frozen.memtable);
+        oldest.oldest()
+    }
+
+    fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
+        let state = self.state.load();
+        state.get(key, point.seqno())
+    }
+
+    fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
+        let state = self.state.load_full();
+        Ok(Box::new(Visible::new(state.entries(), point.seqno())))
+    }
+
+    fn pressure(&self) -> u32 {
+        self.pressure.load(Ordering::Relaxed)
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        lock(&self.jobs).trouble.clone()
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.persist()?;
+        {
+            let jobs = lock(&self.jobs);
+            let free = self.job_done.wait_while(jobs, |jobs| jobs.compacting && !self.is_stopping());
+            free.unwrap_or_else(PoisonError::into_inner).compacting = true;
+        }
+        let done = JobDone(self, |jobs| jobs.compacting = false);
+        let everything = policy::everything(&self.state.load().version);
+        let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice))?;
+        drop(done);
+        if finished { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.schedule_compaction();
+        self.wait_until(|jobs| {
+            !jobs.flushing
+                && !jobs.compacting
+                && self.state.load().frozen.is_empty()
+                && self.due().is_none()
+        })
+    }
+
+    fn verify(&self, report: &mut VerifyReport) {
+        let state = self.state.load_full();
+        for table in state.version.tables() {
+            report.files += 1;
+            report.bytes += table.meta.len;
+            report.entries += table.meta.entries;
+            if let Err(error) = table.table().and_then(|open| open.verify(&table.meta.summary())) {
+                report.problems.push(error);
+            }
+        }
+        report.entries += state.active.entries();
+        report.entries += state.frozen.iter().map(|frozen| frozen.memtable.entries()).sum::<u64>();
+    }
+
+    fn active_bytes(&self) -> usize {
+        let state = self.state.load();
+        if state.active.is_empty() { 0 } else { state.active.memory() }
+    }
+
+    fn stats(&self) -> KeyspaceStats {
+        let state = self.state.load_full();
+        let memtables = || std::iter::once(&state.active).chain(state.frozen.iter().map(|f| &f.memtable));
+        let levels: Vec<LevelStats> = state
+            .version
+            .levels
+            .iter()
+            .enumerate()
+            .filter(|(_, tables)| !tables.is_empty())
+            .map(|(level, tables)| LevelStats {
+                level: level as u32,
+                tables: tables.len() as u64,
+                bytes: tables.iter().map(|table| table.meta.len).sum(),
+                entries: tables.iter().map(|table| table.meta.entries).sum(),
+            })
+            .collect();
+        KeyspaceStats {
+            name: String::new(),
+            engine: EngineKind::Lsm,
+            layer: self.context.layer,
+            entries: levels.iter().map(|level| level.entries).sum::<u64>()
+                + memtables().map(|memtable| memtable.entries()).sum::<u64>(),
+            disk_bytes: levels.iter().map(|level| level.bytes).sum(),
+            memory_bytes: memtables().map(|memtable| memtable.memory() as u64).sum(),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            compactions: self.compactions.load(Ordering::Relaxed),
+            levels,
+        }
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.notify();
+    }
+}
+
+/// Takes note at its end, even by a panic, that a job is over.
+struct JobDone<'a>(&'a Tree, fn(&mut Jobs));
+
+impl Drop for JobDone<'_> {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.0.jobs);
+        (self.1)(&mut jobs);
+        self.0.job_done.notify_all();
+    }
+}
+
+fn home(context: &Context) -> Arc<Home> {
+    Arc::new(Home {
+        fs: Arc::clone(&context.fs),
+        dir: context.dir.clone(),
+        layer: context.layer,
+        identity: context.identity,
+        blocks: Arc::clone(&context.blocks),
+        open_files: Arc::clone(&context.open_files),
+    })
+}
+
+/// Groups tables into runs: those that follow one another without overlap become one.
+fn runs(tables: &[Arc<TableFile>]) -> Vec<Vec<Arc<TableFile>>> {
+    let mut sorted = tables.to_vec();
+    sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+    let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
+    for table in sorted {
+        let follows = |run: &&mut Vec<Arc<TableFile>>| {
+            run.last().is_some_and(|last| last.meta.largest < table.meta.smallest)
+        };
+        match runs.iter_mut().find(follows) {
+            Some(run) => run.push(table),
+            None => runs.push(vec![table]),
+        }
+    }
+    runs
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

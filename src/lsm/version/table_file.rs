@@ -1,0 +1,173 @@
+//! A table as a version knows it: what the manifest says of it, and its open form while it is in use.
+//!
+//! Thread safety: any thread may read through a table file; it is opened at most once at a time. The file
+//! is removed when a compaction has made it obsolete and the last version, cursor or reader that holds it
+//! is gone.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arc_swap::ArcSwapOption;
+
+use crate::base::{Seqno, hash};
+use crate::cache::{BlockCache, Closable, OpenFiles};
+use crate::error::Result;
+use crate::lsm::table::{Table, TableSummary};
+use crate::vfs::{Access, File, Fs, Layer};
+
+/// What the manifest says of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TableMeta {
+    /// The number in its name; never used again in its keyspace while the database is open.
+    pub(crate) id: u64,
+    pub(crate) len: u64,
+    pub(crate) entries: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+    pub(crate) smallest_seqno: Seqno,
+    pub(crate) largest_seqno: Seqno,
+}
+
+impl TableMeta {
+    pub(crate) fn new(id: u64, summary: TableSummary) -> Self {
+        Self {
+            id,
+            len: summary.len,
+            entries: summary.entries,
+            tombstones: summary.tombstones,
+            smallest: summary.smallest,
+            largest: summary.largest,
+            smallest_seqno: summary.smallest_seqno,
+            largest_seqno: summary.largest_seqno,
+        }
+    }
+}
+
+/// Where a keyspace's tables live and how they are reached.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) layer: Layer,
+    pub(crate) identity: u64,
+    pub(crate) blocks: Arc<BlockCache>,
+    pub(crate) open_files: Arc<OpenFiles>,
+}
+
+impl Home {
+    /// The path of table `id`.
+    pub(crate) fn path(&self, id: u64) -> PathBuf {
+        self.dir.join(format!("{id:06}.table"))
+    }
+
+    /// What the checksums of table `id` are bound to.
+    pub(crate) fn identity_of(&self, id: u64) -> u64 {
+        hash::file_identity(self.identity, id)
+    }
+
+    /// Creates the file of table `id`.
+    pub(crate) fn create(&self, id: u64) -> Result<Arc<dyn File>> {
+        self.fs.create(&self.path(id), self.layer)
+    }
+
+    /// The number in the name of a table's file.
+    pub(crate) fn id_of(name: &str) -> Option<u64> {
+        let digits = name.strip_suffix(".table")?;
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    }
+}
+
+/// A table of some version.
+#[derive(Debug)]
+pub(crate) struct TableFile {
+    pub(crate) meta: TableMeta,
+    home: Arc<Home>,
+    open: ArcSwapOption<Table>,
+    opening: Mutex<()>,
+    used: AtomicBool,
+    obsolete: AtomicBool,
+}
+
+impl TableFile {
+    pub(crate) fn new(meta: TableMeta, home: Arc<Home>) -> Arc<Self> {
+        Arc::new(Self {
+            meta,
+            home,
+            open: ArcSwapOption::empty(),
+            opening: Mutex::new(()),
+            used: AtomicBool::new(false),
+            obsolete: AtomicBool::new(false),
+        })
+    }
+
+    /// Gives the open table to `read`, opening it if need be.
+    #[inline]
+    pub(crate) fn read<R>(self: &Arc<Self>, read: impl FnOnce(&Arc<Table>) -> Result<R>) -> Result<R> {
+        if let Some(table) = &*self.open.load() {
+            if !self.used.load(Ordering::Relaxed) {
+                self.used.store(true, Ordering::Relaxed);
+            }
+            return read(table);
+        }
+        read(&self.open_now()?)
+    }
+
+    /// The open table.
+    pub(crate) fn table(self: &Arc<Self>) -> Result<Arc<Table>> {
+        self.read(|table| Ok(Arc::clone(table)))
+    }
+
+    /// Says that no later version holds this table: its file is removed with the last reader.
+    pub(crate) fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.home.path(self.meta.id)
+    }
+
+    #[cold]
+    fn open_now(self: &Arc<Self>) -> Result<Arc<Table>> {
+        let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = self.open.load_full() {
+            return Ok(table);
+        }
+        let home = &self.home;
+        let id = self.meta.id;
+        let file = home.fs.open(&home.path(id), Access::Read, home.layer)?;
+        let identity = home.identity_of(id);
+        let table = Table::open(file, identity, self.meta.len, Some(Arc::clone(&home.blocks)))?;
+        let table = Arc::new(table);
+        self.used.store(true, Ordering::Relaxed);
+        self.open.store(Some(Arc::clone(&table)));
+        let weak: Weak<Self> = Arc::downgrade(self);
+        home.open_files.opened(weak, table.memory());
+        Ok(table)
+    }
+}
+
+impl Closable for TableFile {
+    fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    fn close(&self) -> usize {
+        self.open.swap(None).map_or(0, |table| table.memory())
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        let memory = self.close();
+        if memory > 0 {
+            self.home.open_files.closed(memory);
+        }
+        if self.obsolete.load(Ordering::Relaxed) {
+            if let Err(error) = self.home.fs.remove(&self.path()) {
+                log::warn!("an obsolete table stays behind until the next opening: {error}");
+            }
+        }
+    }
+}

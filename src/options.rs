@@ -1,0 +1,145 @@
+//! What users choose, as plain data. Defaults are written here, once.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::vfs::Layer;
+
+/// The largest key, in bytes: 64 KiB.
+pub const MAX_KEY_LEN: usize = 64 << 10;
+/// The largest value, in bytes: 1 GiB.
+pub const MAX_VALUE_LEN: usize = 1 << 30;
+/// The memory a database uses unless told otherwise, in bytes: 512 MiB.
+pub const DEFAULT_MEMORY_BUDGET: usize = 512 << 20;
+/// The smallest memory budget, in bytes: 8 MiB.
+pub const MIN_MEMORY_BUDGET: usize = 8 << 20;
+
+/// What an acknowledged write survives. Chosen per database and per [batch](crate::Batch); all levels go
+/// through one log, so a write is never there without those committed before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Durability {
+    /// A clean close. The last few milliseconds (at most 128 KiB) are lost when the process is killed.
+    Buffered,
+    /// The process being killed at any moment: the write is with the kernel when the call returns.
+    #[default]
+    Os,
+    /// Power loss: the write is on the device when the call returns. Writers that wait at the same time
+    /// share one sync.
+    Sync,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Buffered => "buffered",
+            Self::Os => "os",
+            Self::Sync => "sync",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "buffered" => Ok(Self::Buffered),
+            "os" => Ok(Self::Os),
+            "sync" => Ok(Self::Sync),
+            _ => Err(Error::Invalid(format!(
+                "unknown durability {name:?}: one of buffered, os, sync"
+            ))),
+        }
+    }
+}
+
+/// How opening treats a log that is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecoveryMode {
+    /// Damage to anything that had been synced is an error, and nothing is changed. A tail that was never
+    /// synced and was torn by a crash is cut off and [reported](crate::RecoveryReport).
+    #[default]
+    Strict,
+    /// The log is cut off at the first damage, whatever it was, and the bytes dropped are
+    /// [reported](crate::RecoveryReport). What is left is a prefix of the commit order.
+    Tolerant,
+}
+
+/// Which index structure a keyspace uses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// A log-structured merge-tree: ordered, fast to write.
+    Lsm,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lsm => "lsm",
+        })
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "lsm" => Ok(Self::Lsm),
+            _ => Err(Error::Invalid(format!("unknown engine {name:?}: the engines are: lsm"))),
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mmap => "mmap",
+            Self::Positional => "pos",
+        })
+    }
+}
+
+impl FromStr for Layer {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "mmap" => Ok(Self::Mmap),
+            "pos" => Ok(Self::Positional),
+            _ => Err(Error::Invalid(format!("unknown file layer {name:?}: one of mmap, pos"))),
+        }
+    }
+}
+
+/// What a keyspace is made of. Engine and logging are fixed when the keyspace is created; the file layer
+/// may change each time it is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyspaceOptions {
+    pub(crate) engine: EngineKind,
+    pub(crate) layer: Layer,
+    pub(crate) logged: bool,
+}
+
+impl KeyspaceOptions {
+    /// A keyspace on a log-structured merge-tree, with positional files and the log.
+    #[must_use]
+    pub fn lsm() -> Self {
+        Self { engine: EngineKind::Lsm, layer: Layer::default(), logged: true }
+    }
+
+    /// How the keyspace's files are reached. Default: [`Layer::Positional`].
+    #[must_use]
+    pub fn layer(mut self, layer: Layer) -> Self {
+        self.layer = layer;
+        self
+    }
+
+    /// Whether writes go through the log. Without it (durability "none") a put is cheaper, and survives
+    /// only a clean close or a [`persist`](crate::Keyspace::persist): after a crash the keyspace holds a
+    /// prefix of its own writes. Default: `true`.
+    #[must_use]
+    pub fn log(mut self, logged: bool) -> Self {
+        self.logged = logged;
+        self
+    }
+}

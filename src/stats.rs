@@ -1,0 +1,110 @@
+//! Figures that a database gives about itself, as plain data.
+
+use crate::error::Error;
+use crate::options::EngineKind;
+use crate::vfs::{IoStats, Layer};
+
+/// Figures of a whole database since it was opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What all files have done: counted by the file layer, writes into mapped files included.
+    pub io: IoStats,
+    /// One entry for each keyspace, by name.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// The log's files.
+    pub log: LogStats,
+    /// What the memory budget is used for.
+    pub memory: MemoryStats,
+    /// Bytes that the database's files take, the log's reserved segments included.
+    pub disk_bytes: u64,
+    /// The number of the last committed write; each write of a batch has its own.
+    pub last_seqno: u64,
+}
+
+/// The log's files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Segment files, those kept for reuse included.
+    pub segments: u64,
+    /// Bytes reserved for them.
+    pub bytes: u64,
+}
+
+/// What the memory budget is used for, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// The budget given.
+    pub budget: u64,
+    /// Memtables of all keyspaces.
+    pub memtables: u64,
+    /// Blocks in the block cache.
+    pub block_cache: u64,
+    /// Indexes and filters of open tables.
+    pub tables: u64,
+}
+
+/// Figures of one keyspace.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Its index structure.
+    pub engine: EngineKind,
+    /// How its files are reached.
+    pub layer: Layer,
+    /// Entries stored, old versions and tombstones included: never below the number of keys.
+    pub entries: u64,
+    /// Bytes of its own files.
+    pub disk_bytes: u64,
+    /// Bytes of memory it holds outside the shared block cache.
+    pub memory_bytes: u64,
+    /// Memtables written to disk since it was opened.
+    pub flushes: u64,
+    /// Compactions done since it was opened.
+    pub compactions: u64,
+    /// The shape of its LSM-tree; empty for other engines.
+    pub levels: Vec<LevelStats>,
+}
+
+/// One level of an LSM-tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// 0 is the newest.
+    pub level: u32,
+    /// Table files.
+    pub tables: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Entries in them.
+    pub entries: u64,
+}
+
+/// What [`verify`](crate::Database::verify) read and found.
+#[derive(Clone, Default, Debug)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Files read.
+    pub files: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Entries read, old versions and tombstones included.
+    pub entries: u64,
+    /// What is wrong; empty if nothing is.
+    pub problems: Vec<Error>,
+}
+
+/// What opening the database had to do.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// Batches read from the log that engines had not persisted.
+    pub replayed_batches: u64,
+    /// Bytes of the log that were cut off: the torn tail of writes that were never acknowledged as synced,
+    /// or, in tolerant recovery, damage.
+    pub dropped_bytes: u64,
+}
