@@ -20,6 +20,9 @@ mod fault;
 mod memory;
 mod mmap;
 mod positional;
+mod range;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io::IoSlice;
@@ -32,7 +35,7 @@ use crate::error::Result;
 pub use appender::Appender;
 pub use counters::{Counters, IoStats};
 pub use disk::DiskFs;
-pub use fault::{Fault, FaultFs, Operation};
+pub use fault::{Effect, Errno, Fault, FaultFs, Operation, Times};
 pub use memory::{MemoryFs, PowerCut};
 
 /// How the bytes of a file are reached.
