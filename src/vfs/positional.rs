@@ -189,7 +189,7 @@ fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
 /// Takes space where the file system cannot reserve it: by writing zeros behind the file's end. Nothing
 /// else may extend the file meanwhile.
 fn extend_with_zeros(file: &fs::File, len: u64) -> io::Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let mut end = file.metadata()?.len();
     while end < len {
         let part = (len - end).min(ZEROS.len() as u64);

@@ -53,8 +53,9 @@ impl Names {
     pub(super) fn apply(&mut self, change: &NameChange) {
         match change {
             NameChange::Link { dir, name, entry } => {
+                // What is in a directory can be on the disk before its own name is.
                 if let Entry::Dir(id) = entry {
-                    self.0.insert(*id, BTreeMap::new());
+                    self.0.entry(*id).or_default();
                 }
                 self.entries_mut(*dir).insert(name.clone(), *entry);
             }
