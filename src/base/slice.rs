@@ -39,11 +39,7 @@ impl View {
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let part = &self[range];
-        Self {
-            start: NonNull::from(part).cast(),
-            len: part.len(),
-            owner: Arc::clone(&self.owner),
-        }
+        Self { start: NonNull::from(part).cast(), len: part.len(), owner: Arc::clone(&self.owner) }
     }
 }
 

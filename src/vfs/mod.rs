@@ -9,6 +9,9 @@
 //! - A read or write is whole or an error; interruptions and short transfers are invisible.
 //! - Under a live [`View`] bytes are neither overwritten nor cut off. Callers keep this by writing files
 //!   once: what lies below the end of what they appended is never written again while it can be viewed.
+//! - While a file is open through [`Layer::Mmap`] it is cut off only through that handle, and no two
+//!   calls write, or write and read, the same bytes at the same time.
+//! - Nothing is read, viewed or written by a call of no bytes, wherever it points: it is never an error.
 //! - Space is allocated before it is mapped for writing, so that a full disk is an error and not a signal.
 //! - A file, or a name in a directory, is safe from power loss only after [`File::sync`], or
 //!   [`Fs::sync_dir`] on its directory, returned without error.
@@ -20,6 +23,9 @@ mod fault;
 mod memory;
 mod mmap;
 mod positional;
+mod range;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io::IoSlice;
@@ -32,7 +38,7 @@ use crate::error::Result;
 pub use appender::Appender;
 pub use counters::{Counters, IoStats};
 pub use disk::DiskFs;
-pub use fault::{Fault, FaultFs, Operation};
+pub use fault::{Effect, Errno, Fault, FaultFs, Operation, Times};
 pub use memory::{MemoryFs, PowerCut};
 
 /// How the bytes of a file are reached.
@@ -125,7 +131,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Sets the length: cuts the file off or extends it with zeros.
     fn truncate(&self, len: u64) -> Result<()>;
     /// Reserves space for the first `len` bytes, extending the file with zeros if it is shorter. A later
-    /// write below `len` does not fail for want of space.
+    /// write below `len` does not fail for want of space. After an error the file may be longer than
+    /// before. Where the system cannot reserve space, zeros are written behind the file's end; nothing
+    /// else may extend the file meanwhile.
     fn allocate(&self, len: u64) -> Result<()>;
     /// Fills `buffer` from `offset`. An error if the file ends before that.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;

@@ -1,0 +1,179 @@
+//! The operating system's file system.
+//!
+//! Directory operations are plain calls; a file is opened once and then handed to the [`Layer`] that was
+//! asked for. New files and directories are the owner's alone (modes 0600 and 0700).
+//!
+//! Thread safety: there is no state but the counters.
+
+use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::counters::{IoStats, Registry};
+use super::mmap::MmapFile;
+use super::positional::PositionalFile;
+use super::{Access, File, Fs, Layer, LockGuard, PathKind};
+use crate::error::{Error, Result};
+
+/// The operating system's files and directories. Clones share their counters.
+#[derive(Clone, Debug, Default)]
+pub struct DiskFs {
+    registry: Registry,
+}
+
+impl DiskFs {
+    /// A file system whose counters start at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn layered(&self, file: fs::File, path: &Path, layer: Layer) -> Arc<dyn File> {
+        let file = PositionalFile::new(file, path.to_path_buf(), self.registry.open());
+        match layer {
+            Layer::Positional => Arc::new(file),
+            Layer::Mmap => Arc::new(MmapFile::new(file)),
+        }
+    }
+}
+
+/// The parent of a relative name is the empty path, which the system knows as ".".
+fn directory(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+impl Fs for DiskFs {
+    fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
+        let failed = |source| Error::io("open", path, None, source);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(access == Access::Write).open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        Ok(self.layered(file, path, layer))
+    }
+
+    fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|source| Error::io("create", path, None, source))?;
+        Ok(self.layered(file, path, layer))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|source| Error::io("remove", path, None, source))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|source| Error::io("rename", from, None, source))
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|source| Error::io("create", path, None, source))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        fs::remove_dir(path).map_err(|source| Error::io("remove", path, None, source))
+    }
+
+    /// A name that is not UTF-8 is shown with replacement characters: it is none of ours.
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let names = || -> io::Result<Vec<String>> {
+            fs::read_dir(directory(dir))?
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect()
+        };
+        let mut names = names().map_err(|source| Error::io("list", dir, None, source))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        match fs::metadata(directory(path)) {
+            Ok(metadata) if metadata.is_dir() => Ok(Some(PathKind::Directory)),
+            Ok(_) => Ok(Some(PathKind::File)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(Error::io("look up", path, None, error)),
+        }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        fs::File::open(directory(dir))
+            .and_then(|dir| dir.sync_all())
+            .map_err(|source| Error::io("sync", dir, None, source))
+    }
+
+    fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
+        let failed = |source| Error::io("lock", path, None, source);
+        let mut options = OpenOptions::new();
+        options.read(true);
+        if access == Access::Write {
+            options.write(true).create(true).truncate(false).mode(0o600);
+        }
+        let file = match options.open(path) {
+            Err(error) if access == Access::Read && error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Box::new(()));
+            }
+            file => file.map_err(failed)?,
+        };
+        let taken = match access {
+            Access::Write => file.try_lock(),
+            Access::Read => file.try_lock_shared(),
+        };
+        match taken {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::Locked { path: path.parent().unwrap_or(path).to_path_buf() })
+            }
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    fn stats(&self) -> IoStats {
+        self.registry.total()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn files_and_directories_are_the_owners_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let fs = DiskFs::new();
+        let dir = root.path().join("a/b");
+        fs.create_dir(&dir).unwrap();
+        fs.create(&dir.join("data"), Layer::Positional).unwrap();
+        let _guard = fs.lock(&dir.join("lock"), Access::Write).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir), 0o700);
+        assert_eq!(mode(&dir.join("data")), 0o600);
+        assert_eq!(mode(&dir.join("lock")), 0o600);
+    }
+
+    #[test]
+    fn the_empty_path_is_the_current_directory() {
+        let fs = DiskFs::new();
+        fs.sync_dir(Path::new("")).unwrap();
+        assert_eq!(fs.list(Path::new("")).unwrap(), fs.list(Path::new(".")).unwrap());
+        assert_eq!(fs.kind(Path::new("")).unwrap(), Some(PathKind::Directory));
+    }
+}

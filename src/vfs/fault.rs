@@ -1,0 +1,520 @@
+//! Faults on demand, over any file system.
+//!
+//! Each call through a [`FaultFs`] or one of its files is counted by its [`Operation`] and shown to the
+//! armed [`Fault`]s; the first of them that is due has its effect. A test runs a workload once to learn how
+//! many calls it makes, and then again with a fault at each of them.
+//!
+//! Thread safety: one lock over the armed faults; which of several threads meets a fault is as random as
+//! their order.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::{Access, File, Fs, Hint, IoStats, Layer, LockGuard, PathKind, View};
+use crate::error::{Error, Result};
+
+/// The calls that can be made to fail. A file's length and hints never fail.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// Opening a file that exists.
+    Open,
+    /// Creating a file or a directory.
+    Create,
+    /// Removing a file or a directory.
+    Remove,
+    /// Renaming; matches by either name.
+    Rename,
+    /// Listing a directory, or asking what a path leads to.
+    List,
+    /// Syncing a directory.
+    SyncDir,
+    /// Taking the lock.
+    Lock,
+    /// Reading or viewing.
+    Read,
+    /// Writing, of one part or several.
+    Write,
+    /// Setting a file's length.
+    Truncate,
+    /// Reserving space.
+    Allocate,
+    /// Syncing a file.
+    Sync,
+}
+
+impl Operation {
+    /// All operations, for tests that go through them.
+    pub const ALL: [Self; 12] = [
+        Self::Open,
+        Self::Create,
+        Self::Remove,
+        Self::Rename,
+        Self::List,
+        Self::SyncDir,
+        Self::Lock,
+        Self::Read,
+        Self::Write,
+        Self::Truncate,
+        Self::Allocate,
+        Self::Sync,
+    ];
+}
+
+/// The error a fault gives, as the operating system would.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errno {
+    /// By kind.
+    Kind(io::ErrorKind),
+    /// By the system's own number: 5 is EIO, 28 is ENOSPC.
+    Raw(i32),
+}
+
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::Kind(kind) => kind.into(),
+            Errno::Raw(number) => Self::from_raw_os_error(number),
+        }
+    }
+}
+
+/// What a fault does to the call it meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// An error, and nothing was done.
+    Fail(Errno),
+    /// An error, although all was done.
+    FailDone(Errno),
+    /// An error after at most this many bytes were read or written; on other calls, nothing was done.
+    FailShort(usize, Errno),
+    /// All is done, this much later.
+    Delay(Duration),
+}
+
+/// How often a fault has its effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Times {
+    /// On one call.
+    Once,
+    /// On every call from the first one on.
+    Always,
+}
+
+/// A fault, to be armed with [`FaultFs::arm`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Which calls it is about.
+    pub operation: Operation,
+    /// Only files and directories whose own name, without the path, contains this.
+    pub name_contains: String,
+    /// How many matching calls pass unharmed first.
+    pub after: u64,
+    /// How often it has its effect.
+    pub times: Times,
+    /// What it does.
+    pub effect: Effect,
+}
+
+impl Fault {
+    /// A fault on the next call of this kind, on any file, once. Change the fields for another.
+    #[must_use]
+    pub fn new(operation: Operation, effect: Effect) -> Self {
+        Self { operation, name_contains: String::new(), after: 0, times: Times::Once, effect }
+    }
+
+    fn matches(&self, operation: Operation, path: &Path) -> bool {
+        self.operation == operation
+            && path.file_name().unwrap_or_default().to_string_lossy().contains(&self.name_contains)
+    }
+}
+
+/// A file system that passes all calls to another one, except where a fault is armed. Clones share their
+/// faults and counts.
+#[derive(Clone, Debug)]
+pub struct FaultFs {
+    inner: Arc<dyn Fs>,
+    plan: Arc<Plan>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    armed: Mutex<Vec<Fault>>,
+    fired: AtomicU64,
+    calls: [AtomicU64; Operation::ALL.len()],
+}
+
+impl Plan {
+    fn armed(&self) -> MutexGuard<'_, Vec<Fault>> {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call and gives the effect it meets, if any.
+    fn meet(&self, operation: Operation, paths: &[&Path]) -> Option<Effect> {
+        self.calls[operation as usize].fetch_add(1, Relaxed);
+        let mut effect = None;
+        self.armed().retain_mut(|fault| {
+            if !paths.iter().any(|path| fault.matches(operation, path)) {
+                return true;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+                return true;
+            }
+            if effect.is_some() {
+                return true;
+            }
+            effect = Some(fault.effect);
+            fault.times == Times::Always
+        });
+        self.fired.fetch_add(u64::from(effect.is_some()), Relaxed);
+        effect
+    }
+
+    /// Makes a call that is whole or not done at all.
+    fn run<T>(&self, call: &Call<'_>, whole: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.run_bytes(call, whole, |_| Ok(()))
+    }
+
+    /// Makes a call that moves bytes; `part` moves only the first so many of them.
+    fn run_bytes<T>(
+        &self,
+        call: &Call<'_>,
+        whole: impl FnOnce() -> Result<T>,
+        part: impl FnOnce(usize) -> Result<()>,
+    ) -> Result<T> {
+        match self.meet(call.operation, &call.paths) {
+            None => whole(),
+            Some(Effect::Delay(time)) => {
+                thread::sleep(time);
+                whole()
+            }
+            Some(Effect::Fail(errno)) => Err(call.error(errno)),
+            Some(Effect::FailDone(errno)) => whole().and(Err(call.error(errno))),
+            Some(Effect::FailShort(bytes, errno)) => part(bytes).and(Err(call.error(errno))),
+        }
+    }
+}
+
+/// One call, for matching it and for its error.
+struct Call<'a> {
+    operation: Operation,
+    verb: &'static str,
+    paths: [&'a Path; 2],
+    offset: Option<u64>,
+}
+
+impl<'a> Call<'a> {
+    fn new(operation: Operation, verb: &'static str, path: &'a Path) -> Self {
+        Self { operation, verb, paths: [path, path], offset: None }
+    }
+
+    fn at(self, offset: u64) -> Self {
+        Self { offset: Some(offset), ..self }
+    }
+
+    fn error(&self, errno: Errno) -> Error {
+        Error::io(self.verb, self.paths[0], self.offset, errno.into())
+    }
+}
+
+impl FaultFs {
+    /// A file system over `inner`, with no faults armed.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Fs>) -> Self {
+        Self { inner, plan: Arc::default() }
+    }
+
+    /// Arms a fault. If several are due at one call, the one armed first has its effect and the others wait.
+    pub fn arm(&self, fault: Fault) {
+        self.plan.armed().push(fault);
+    }
+
+    /// Forgets all armed faults.
+    pub fn disarm(&self) {
+        self.plan.armed().clear();
+    }
+
+    /// How many calls met a fault so far.
+    #[must_use]
+    pub fn fired(&self) -> u64 {
+        self.plan.fired.load(Relaxed)
+    }
+
+    /// How many calls of this kind were made so far, with or without a fault.
+    #[must_use]
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.plan.calls[operation as usize].load(Relaxed)
+    }
+
+    fn wrap(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FaultFile { inner, plan: Arc::clone(&self.plan) })
+    }
+}
+
+impl Fs for FaultFs {
+    fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
+        let call = Call::new(Operation::Open, "open", path);
+        self.plan.run(&call, || self.inner.open(path, access, layer)).map(|file| self.wrap(file))
+    }
+
+    fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
+        let call = Call::new(Operation::Create, "create", path);
+        self.plan.run(&call, || self.inner.create(path, layer)).map(|file| self.wrap(file))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.plan.run(&Call::new(Operation::Remove, "remove", path), || self.inner.remove(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let call = Call { paths: [from, to], ..Call::new(Operation::Rename, "rename", from) };
+        self.plan.run(&call, || self.inner.rename(from, to))
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        let call = Call::new(Operation::Create, "create", path);
+        self.plan.run(&call, || self.inner.create_dir(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        let call = Call::new(Operation::Remove, "remove", path);
+        self.plan.run(&call, || self.inner.remove_dir(path))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.plan.run(&Call::new(Operation::List, "list", dir), || self.inner.list(dir))
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        self.plan.run(&Call::new(Operation::List, "look up", path), || self.inner.kind(path))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.plan.run(&Call::new(Operation::SyncDir, "sync", dir), || self.inner.sync_dir(dir))
+    }
+
+    fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
+        self.plan.run(&Call::new(Operation::Lock, "lock", path), || self.inner.lock(path, access))
+    }
+
+    fn stats(&self) -> IoStats {
+        self.inner.stats()
+    }
+}
+
+/// An open file whose calls can meet faults.
+struct FaultFile {
+    inner: Arc<dyn File>,
+    plan: Arc<Plan>,
+}
+
+impl fmt::Debug for FaultFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FaultFile").field(&self.inner).finish()
+    }
+}
+
+impl FaultFile {
+    fn call(&self, operation: Operation, verb: &'static str) -> Call<'_> {
+        Call::new(operation, verb, self.inner.path())
+    }
+}
+
+impl File for FaultFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        let call = self.call(Operation::Truncate, "truncate").at(len);
+        self.plan.run(&call, || self.inner.truncate(len))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        let call = self.call(Operation::Allocate, "allocate").at(len);
+        self.plan.run(&call, || self.inner.allocate(len))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        // Only one of the two closures runs, but both need the buffer.
+        let buffer = std::cell::Cell::new(buffer);
+        self.plan.run_bytes(
+            &self.call(Operation::Read, "read").at(offset),
+            || self.inner.read_at(offset, buffer.take()),
+            |bytes| {
+                let buffer = buffer.take();
+                let bytes = bytes.min(buffer.len());
+                self.inner.read_at(offset, &mut buffer[..bytes])
+            },
+        )
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.plan.run_bytes(
+            &self.call(Operation::Write, "write").at(offset),
+            || self.inner.write_at(offset, bytes),
+            |landed| self.inner.write_at(offset, &bytes[..landed.min(bytes.len())]),
+        )
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.plan.run_bytes(
+            &self.call(Operation::Write, "write").at(offset),
+            || self.inner.write_vectored_at(offset, parts),
+            |landed| {
+                let bytes = parts.iter().flat_map(|part| part.iter().copied());
+                self.inner.write_at(offset, &bytes.take(landed).collect::<Vec<_>>())
+            },
+        )
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.plan.run(&self.call(Operation::Sync, "sync"), || self.inner.sync())
+    }
+
+    fn advise(&self, range: Range<u64>, hint: Hint) {
+        self.inner.advise(range, hint);
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn view(&self, range: Range<u64>) -> Result<View> {
+        let call = self.call(Operation::Read, "read").at(range.start);
+        self.plan.run(&call, || self.inner.view(range))
+    }
+
+    fn stats(&self) -> IoStats {
+        self.inner.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+    use crate::vfs::MemoryFs;
+
+    const EIO: Errno = Errno::Raw(5);
+
+    fn faulty() -> (FaultFs, Arc<dyn File>) {
+        let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+        let file = fs.create(Path::new("log-1"), Layer::default()).unwrap();
+        file.write_at(0, b"abcdef").unwrap();
+        (fs, file)
+    }
+
+    fn bytes(file: &dyn File) -> Vec<u8> {
+        file.view(0..file.len().unwrap()).unwrap().to_vec()
+    }
+
+    #[test]
+    fn a_fault_hits_the_call_it_is_meant_for() {
+        let (fs, log) = faulty();
+        let table = fs.create(Path::new("table-1"), Layer::default()).unwrap();
+        let no_space = Effect::Fail(Errno::Kind(io::ErrorKind::StorageFull));
+        fs.arm(Fault {
+            name_contains: "log".into(),
+            after: 2,
+            ..Fault::new(Operation::Write, no_space)
+        });
+        table.write_at(0, b"x").unwrap();
+        log.write_at(0, b"1").unwrap();
+        log.sync().unwrap();
+        log.write_vectored_at(1, &[IoSlice::new(b"2")]).unwrap();
+        assert_eq!(fs.fired(), 0);
+        assert_eq!(log.write_at(2, b"3").unwrap_err().kind(), ErrorKind::NoSpace);
+        log.write_at(3, b"4").unwrap();
+        assert_eq!(bytes(&*log), b"12c4ef");
+        assert_eq!((fs.fired(), fs.calls(Operation::Write), fs.calls(Operation::Sync)), (1, 6, 1));
+    }
+
+    #[test]
+    fn always_is_until_disarmed() {
+        let (fs, log) = faulty();
+        let times = Times::Always;
+        fs.arm(Fault { times, ..Fault::new(Operation::Read, Effect::Fail(EIO)) });
+        for _ in 0..3 {
+            let error = log.view(0..1).unwrap_err();
+            assert_eq!(error.to_string(), log.read_at(0, &mut [0]).unwrap_err().to_string());
+            assert!(error.to_string().starts_with("cannot read log-1 at byte 0: "), "{error}");
+        }
+        fs.disarm();
+        log.view(0..1).unwrap();
+        assert_eq!(fs.fired(), 6);
+    }
+
+    #[test]
+    fn bytes_land_in_part_or_whole() {
+        let (fs, log) = faulty();
+        fs.arm(Fault::new(Operation::Write, Effect::FailShort(2, EIO)));
+        log.write_at(0, b"1234").unwrap_err();
+        assert_eq!(bytes(&*log), b"12cdef");
+        fs.arm(Fault::new(Operation::Write, Effect::FailShort(3, EIO)));
+        log.write_vectored_at(2, &[IoSlice::new(b"AB"), IoSlice::new(b"CD")]).unwrap_err();
+        assert_eq!(bytes(&*log), b"12ABCf");
+        fs.arm(Fault::new(Operation::Write, Effect::FailDone(EIO)));
+        log.write_at(0, b"whole!").unwrap_err();
+        assert_eq!(bytes(&*log), b"whole!");
+        fs.arm(Fault::new(Operation::Read, Effect::FailShort(2, EIO)));
+        let mut buffer = *b"______";
+        log.read_at(0, &mut buffer).unwrap_err();
+        assert_eq!(&buffer, b"wh____");
+    }
+
+    #[test]
+    fn faults_due_at_once_take_turns() {
+        let (fs, log) = faulty();
+        for errno in [5, 28] {
+            fs.arm(Fault::new(Operation::Sync, Effect::Fail(Errno::Raw(errno))));
+        }
+        assert_eq!(log.sync().unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(log.sync().unwrap_err().kind(), ErrorKind::NoSpace);
+        fs.arm(Fault::new(Operation::Sync, Effect::Delay(Duration::from_millis(1))));
+        log.sync().unwrap();
+        assert_eq!((fs.fired(), fs.calls(Operation::Sync)), (3, 3));
+    }
+
+    #[test]
+    fn every_operation_can_fail() {
+        let (fs, log) = faulty();
+        let (path, other) = (Path::new("log-1"), Path::new("other"));
+        let root = Path::new("");
+        let calls: [(Operation, &dyn Fn() -> Result<()>); 15] = [
+            (Operation::Open, &|| fs.open(path, Access::Read, Layer::default()).map(drop)),
+            (Operation::Create, &|| fs.create(other, Layer::default()).map(drop)),
+            (Operation::Create, &|| fs.create_dir(other)),
+            (Operation::Remove, &|| fs.remove(path)),
+            (Operation::Remove, &|| fs.remove_dir(other)),
+            (Operation::Rename, &|| fs.rename(other, path)),
+            (Operation::List, &|| fs.list(root).map(drop)),
+            (Operation::List, &|| fs.kind(path).map(drop)),
+            (Operation::SyncDir, &|| fs.sync_dir(root)),
+            (Operation::Lock, &|| fs.lock(other, Access::Write).map(drop)),
+            (Operation::Read, &|| log.view(0..1).map(drop)),
+            (Operation::Write, &|| log.write_at(0, b"x")),
+            (Operation::Truncate, &|| log.truncate(0)),
+            (Operation::Allocate, &|| log.allocate(100)),
+            (Operation::Sync, &|| log.sync()),
+        ];
+        for (fired, (operation, call)) in calls.into_iter().enumerate() {
+            let before = fs.calls(operation);
+            fs.arm(Fault::new(operation, Effect::Fail(EIO)));
+            assert_eq!(call().unwrap_err().kind(), ErrorKind::Io, "{operation:?}");
+            assert_eq!((fs.fired(), fs.calls(operation)), (fired as u64 + 1, before + 1));
+        }
+        assert_eq!(bytes(&*log), b"abcdef");
+        assert!(Operation::ALL.iter().all(|operation| fs.calls(*operation) > 0));
+    }
+}

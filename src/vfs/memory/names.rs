@@ -1,0 +1,141 @@
+//! The names of files and directories, and the ways they change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// A file or a directory, whatever it is called.
+pub(super) type NodeId = u64;
+
+/// Where relative paths start.
+const CURRENT: NodeId = 0;
+/// Where absolute paths start.
+const ROOT: NodeId = 1;
+/// The first number free for files and directories.
+pub(super) const FIRST_NODE: NodeId = 2;
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Entry {
+    File(NodeId),
+    Dir(NodeId),
+}
+
+/// A change of one name, or of two at once.
+#[derive(Clone, Debug)]
+pub(super) enum NameChange {
+    Link { dir: NodeId, name: String, entry: Entry },
+    Unlink { dir: NodeId, name: String },
+    Move { from: (NodeId, String), to: (NodeId, String) },
+}
+
+impl NameChange {
+    /// The directories whose names change.
+    pub(super) fn dirs(&self) -> [NodeId; 2] {
+        match self {
+            Self::Link { dir, .. } | Self::Unlink { dir, .. } => [*dir, *dir],
+            Self::Move { from, to } => [from.0, to.0],
+        }
+    }
+}
+
+/// All directories with their entries.
+#[derive(Clone, Debug)]
+pub(super) struct Names(HashMap<NodeId, BTreeMap<String, Entry>>);
+
+impl Default for Names {
+    fn default() -> Self {
+        Self(HashMap::from([(CURRENT, BTreeMap::new()), (ROOT, BTreeMap::new())]))
+    }
+}
+
+impl Names {
+    pub(super) fn apply(&mut self, change: &NameChange) {
+        match change {
+            NameChange::Link { dir, name, entry } => {
+                // What is in a directory can be on the disk before its own name is.
+                if let Entry::Dir(id) = entry {
+                    self.0.entry(*id).or_default();
+                }
+                self.entries_mut(*dir).insert(name.clone(), *entry);
+            }
+            NameChange::Unlink { dir, name } => {
+                self.entries_mut(*dir).remove(name);
+            }
+            NameChange::Move { from, to } => {
+                if let Some(entry) = self.entries_mut(from.0).remove(&from.1) {
+                    self.entries_mut(to.0).insert(to.1.clone(), entry);
+                }
+            }
+        }
+    }
+
+    fn entries_mut(&mut self, dir: NodeId) -> &mut BTreeMap<String, Entry> {
+        self.0.entry(dir).or_default()
+    }
+
+    /// The entries of a directory, by name.
+    pub(super) fn entries(&self, dir: NodeId) -> impl Iterator<Item = (&String, Entry)> {
+        self.0.get(&dir).into_iter().flatten().map(|(name, entry)| (name, *entry))
+    }
+
+    pub(super) fn get(&self, dir: NodeId, name: &str) -> Option<Entry> {
+        self.0.get(&dir)?.get(name).copied()
+    }
+
+    /// What a path leads to; `NotFound`, or `NotADirectory` if a file is in the way.
+    pub(super) fn find(&self, path: &Path) -> io::Result<Entry> {
+        let mut found = Entry::Dir(if path.has_root() { ROOT } else { CURRENT });
+        for name in plain(path) {
+            let Entry::Dir(dir) = found else { return Err(io::ErrorKind::NotADirectory.into()) };
+            found = self.get(dir, &name).ok_or(io::ErrorKind::NotFound)?;
+        }
+        Ok(found)
+    }
+
+    pub(super) fn find_dir(&self, path: &Path) -> io::Result<NodeId> {
+        match self.find(path)? {
+            Entry::Dir(dir) => Ok(dir),
+            Entry::File(_) => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// The directory a path's last name is in, and that name.
+    pub(super) fn find_parent(&self, path: &Path) -> io::Result<(NodeId, String)> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        Ok((self.find_dir(parent)?, name.to_string_lossy().into_owned()))
+    }
+
+    /// Every path that can be reached, with what it leads to; a directory before what is in it.
+    pub(super) fn walk(&self) -> Vec<(PathBuf, Entry)> {
+        let mut found = Vec::new();
+        let mut ahead = vec![(PathBuf::from("/"), ROOT), (PathBuf::new(), CURRENT)];
+        while let Some((path, dir)) = ahead.pop() {
+            for (name, entry) in self.entries(dir) {
+                let path = path.join(name);
+                if let Entry::Dir(id) = entry {
+                    ahead.push((path.clone(), id));
+                }
+                found.push((path, entry));
+            }
+        }
+        found
+    }
+}
+
+/// The names along a path, with "." and ".." resolved.
+fn plain(path: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_string_lossy().into_owned()),
+            Component::ParentDir => {
+                names.pop();
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    names
+}

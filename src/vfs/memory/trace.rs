@@ -1,0 +1,266 @@
+//! What a file system was told to do, step by step, and what of it a power loss may leave on the disk.
+//!
+//! The model of a disk:
+//! - Each file has durable content and, since its last sync, pending changes of data and size. A sync
+//!   makes all of them durable. Each of them can be on the disk without the others.
+//! - Each directory has durable names and pending changes of names; `sync_dir` makes them durable. The
+//!   pending changes of one directory reach the disk in the order they were made, as on file systems with
+//!   a journal: a cut leaves a prefix of them. A move between two directories is in the order of both and
+//!   is whole on the disk or not at all, so that a renamed file never loses both names.
+//! - Names and data are independent: a name can be there without the file's data, which then reads as
+//!   empty, and synced data without a name is lost with it.
+//! - A sync that failed takes the file's pending changes for written: no later sync writes them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::PowerCut;
+use super::content::{Content, pieces};
+use super::names::{Entry, NameChange, Names, NodeId};
+use crate::base::rng::Rng;
+
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A change of a file's data or size.
+#[derive(Clone, Debug)]
+pub(super) enum DataChange {
+    Write { offset: u64, bytes: Arc<[u8]> },
+    Truncate(u64),
+    Allocate(u64),
+}
+
+/// One mutating operation.
+#[derive(Debug)]
+pub(super) enum Step {
+    Data(NodeId, DataChange),
+    Names(NameChange),
+    Sync(NodeId),
+    /// A sync that failed.
+    SyncLost(NodeId),
+    SyncDir(NodeId),
+}
+
+/// Everything on a disk at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Image {
+    pub(super) names: Names,
+    pub(super) files: HashMap<NodeId, Content>,
+}
+
+impl Image {
+    fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Data(file, change) => {
+                let content = self.files.entry(*file).or_default();
+                match change {
+                    DataChange::Write { offset, bytes } => content.write(*offset, bytes),
+                    DataChange::Truncate(len) => content.truncate(*len),
+                    DataChange::Allocate(len) => content.extend(*len),
+                }
+            }
+            Step::Names(change) => self.names.apply(change),
+            Step::Sync(_) | Step::SyncLost(_) | Step::SyncDir(_) => {}
+        }
+    }
+
+    /// Applies a write sector by sector: each one kept, dropped or zeroed.
+    fn apply_torn(&mut self, file: NodeId, offset: u64, bytes: &[u8], rng: &mut Rng) {
+        let content = self.files.entry(file).or_default();
+        for (_, _, part) in pieces(offset, bytes.len(), SECTOR) {
+            let at = offset + part.start as u64;
+            match rng.next() % 3 {
+                0 => {}
+                1 => content.write(at, &bytes[part]),
+                _ => content.write(at, &vec![0; part.len()]),
+            }
+        }
+    }
+
+    /// The paths that can be reached, with the content of those that are files.
+    pub(super) fn reachable(&self) -> HashMap<NodeId, Content> {
+        let content = |id| self.files.get(&id).cloned().unwrap_or_default();
+        let paths = self.names.walk().into_iter();
+        paths
+            .filter_map(|(_, entry)| match entry {
+                Entry::File(id) => Some((id, content(id))),
+                Entry::Dir(_) => None,
+            })
+            .collect()
+    }
+}
+
+/// All steps since tracing began. Written bytes are held once.
+#[derive(Debug)]
+pub(super) struct Trace {
+    base: Image,
+    steps: Vec<Arc<Step>>,
+    /// Where the last image was made: images are mostly asked for from front to back.
+    reached: Replay,
+}
+
+impl Trace {
+    pub(super) fn new(base: Image) -> Self {
+        Self { reached: Replay::new(&base), base, steps: Vec::new() }
+    }
+
+    pub(super) fn record(&mut self, step: Step) {
+        self.steps.push(Arc::new(step));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The state just after `at` steps. Panics if there are not so many.
+    pub(super) fn replay(&mut self, at: usize) -> &Replay {
+        if at < self.reached.at {
+            self.reached = Replay::new(&self.base);
+        }
+        for step in &self.steps[self.reached.at..at] {
+            self.reached.advance(step);
+        }
+        &self.reached
+    }
+}
+
+/// The state after some steps.
+#[derive(Debug)]
+pub(super) struct Replay {
+    at: usize,
+    /// What readers saw.
+    visible: Image,
+    /// What is on the disk for certain.
+    durable: Image,
+    /// What may be there as well, in order.
+    pending: Vec<Arc<Step>>,
+}
+
+impl Replay {
+    fn new(base: &Image) -> Self {
+        Self { at: 0, visible: base.clone(), durable: base.clone(), pending: Vec::new() }
+    }
+
+    fn advance(&mut self, step: &Arc<Step>) {
+        self.at += 1;
+        self.visible.apply(step);
+        match &**step {
+            Step::Data(..) | Step::Names(_) => self.pending.push(Arc::clone(step)),
+            Step::Sync(file) => self.settle(|_, step| is_data_of(step, *file), true),
+            Step::SyncLost(file) => self.settle(|_, step| is_data_of(step, *file), false),
+            Step::SyncDir(dir) => {
+                let needed = needed_names(&self.pending, HashSet::from([*dir]));
+                self.settle(|index, _| needed[index], true);
+            }
+        }
+    }
+
+    /// Takes the chosen steps off the pending ones, onto the disk if they are `written`.
+    fn settle(&mut self, chosen: impl Fn(usize, &Step) -> bool, written: bool) {
+        let mut index = 0;
+        let durable = &mut self.durable;
+        self.pending.retain(|step| {
+            let settled = chosen(index, step);
+            index += 1;
+            if settled && written {
+                durable.apply(step);
+            }
+            !settled
+        });
+    }
+
+    pub(super) fn unsynced(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// What is on the disk if the power fails now.
+    pub(super) fn image(&self, cut: PowerCut) -> Image {
+        match cut {
+            PowerCut::KeepAll => self.visible.clone(),
+            PowerCut::DropUnsynced => self.durable.clone(),
+            PowerCut::KeepOnly(kept) => {
+                let Some(step) = self.pending.get(kept) else { return self.durable.clone() };
+                let earlier = needed_names(&self.pending[..kept], touched(step).collect());
+                self.keeping(|index| index == kept || earlier.get(index) == Some(&true))
+            }
+            PowerCut::DropOnly(dropped) => {
+                let lost = lost_names(&self.pending, dropped);
+                self.keeping(|index| index != dropped && !lost[index])
+            }
+            PowerCut::Random(seed) => self.random(&mut Rng::new(seed)),
+        }
+    }
+
+    fn keeping(&self, kept: impl Fn(usize) -> bool) -> Image {
+        let mut image = self.durable.clone();
+        for (index, step) in self.pending.iter().enumerate() {
+            if kept(index) {
+                image.apply(step);
+            }
+        }
+        image
+    }
+
+    fn random(&self, rng: &mut Rng) -> Image {
+        let mut image = self.durable.clone();
+        // From a disk that loses half of everything to one that loses hardly anything.
+        let odds = [2, 4, 16, 64][(rng.next() % 4) as usize];
+        let last_data = self.pending.iter().rposition(|step| matches!(**step, Step::Data(..)));
+        let mut stopped = HashSet::new();
+        for (index, step) in self.pending.iter().enumerate() {
+            let lost = rng.next().is_multiple_of(odds);
+            let torn = rng.next().is_multiple_of(odds) || last_data == Some(index);
+            match &**step {
+                Step::Names(_) if lost || touched(step).any(|dir| stopped.contains(&dir)) => {
+                    stopped.extend(touched(step));
+                }
+                Step::Data(file, DataChange::Write { offset, bytes }) if torn => {
+                    image.apply_torn(*file, *offset, bytes, rng);
+                }
+                Step::Data(..) if lost => {}
+                _ => image.apply(step),
+            }
+        }
+        image
+    }
+}
+
+fn is_data_of(step: &Step, node: NodeId) -> bool {
+    matches!(step, Step::Data(file, _) if *file == node)
+}
+
+/// The directories whose names a step changes.
+fn touched(step: &Step) -> impl Iterator<Item = NodeId> {
+    let dirs = match step {
+        Step::Names(change) => Some(change.dirs()),
+        _ => None,
+    };
+    dirs.into_iter().flatten()
+}
+
+/// Which steps must be on the disk before all names of `dirs` can be: their own, and those of other
+/// directories that a move ties to them.
+fn needed_names(steps: &[Arc<Step>], mut dirs: HashSet<NodeId>) -> Vec<bool> {
+    let mut needed = vec![false; steps.len()];
+    for (step, needed) in steps.iter().zip(&mut needed).rev() {
+        if touched(step).any(|dir| dirs.contains(&dir)) {
+            dirs.extend(touched(step));
+            *needed = true;
+        }
+    }
+    needed
+}
+
+/// Which steps cannot be on the disk because the one at `dropped` is not.
+fn lost_names(steps: &[Arc<Step>], dropped: usize) -> Vec<bool> {
+    let mut lost = vec![false; steps.len()];
+    let mut dirs: HashSet<NodeId> =
+        steps.get(dropped).into_iter().flat_map(|s| touched(s)).collect();
+    for (step, lost) in steps.iter().zip(&mut lost).skip(dropped + 1) {
+        if touched(step).any(|dir| dirs.contains(&dir)) {
+            dirs.extend(touched(step));
+            *lost = true;
+        }
+    }
+    lost
+}

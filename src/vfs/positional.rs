@@ -1,0 +1,229 @@
+//! Files through positional calls: pread and pwrite by way of the kernel's page cache.
+//!
+//! Thread safety: no call uses or moves the descriptor's own position, so all of them may run at the
+//! same time; the kernel orders those that overlap.
+
+use std::fs;
+use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::counters::{FileCounters, IoStats};
+use super::{File, Hint, View, range};
+use crate::error::{Error, Result};
+
+/// Above this many bytes a view's length is checked against the file before memory is taken for it, so
+/// that a length which damaged data made up costs no memory.
+const TRUSTED_VIEW_BYTES: usize = 1 << 20;
+
+/// An open file of the operating system.
+#[derive(Debug)]
+pub(super) struct PositionalFile {
+    file: fs::File,
+    path: PathBuf,
+    counters: FileCounters,
+}
+
+impl PositionalFile {
+    pub(super) fn new(file: fs::File, path: PathBuf, counters: FileCounters) -> Self {
+        Self { file, path, counters }
+    }
+
+    /// The descriptor, for mapping it.
+    pub(super) fn descriptor(&self) -> &fs::File {
+        &self.file
+    }
+
+    #[inline]
+    pub(super) fn counters(&self) -> &FileCounters {
+        &self.counters
+    }
+
+    pub(super) fn error(
+        &self,
+        operation: &'static str,
+        offset: Option<u64>,
+        source: io::Error,
+    ) -> Error {
+        Error::io(operation, &self.path, offset, source)
+    }
+}
+
+impl File for PositionalFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> Result<u64> {
+        let metadata = self.file.metadata().map_err(|e| self.error("look up", None, e))?;
+        Ok(metadata.len())
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| self.error("truncate", Some(len), e))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        reserve(&self.file, len).map_err(|e| self.error("allocate", Some(len), e))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.counters.requested();
+        match self.file.read_exact_at(buffer, offset) {
+            Ok(()) => {
+                self.counters.read(buffer.len());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(range::ends_early(&self.path, offset))
+            }
+            Err(error) => Err(self.error("read", Some(offset), error)),
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|e| self.error("write", Some(offset), e))?;
+        self.counters.wrote(bytes.len());
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let bytes = write_parts(&self.file, offset, parts)
+            .map_err(|e| self.error("write", Some(offset), e))?;
+        self.counters.wrote(bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| self.error("sync", None, e))?;
+        self.counters.synced();
+        Ok(())
+    }
+
+    fn advise(&self, range: Range<u64>, hint: Hint) {
+        let advice = match hint {
+            Hint::Random => Advice::Random,
+            Hint::Sequential => Advice::Sequential,
+            Hint::WillNeed => Advice::WillNeed,
+            Hint::DontNeed => Advice::DontNeed,
+            Hint::WillWrite => return,
+        };
+        if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
+            // A hint that is not understood is a hint ignored.
+            let _ = rustix::fs::fadvise(&self.file, range.start, Some(len), advice);
+        }
+    }
+
+    fn view(&self, range: Range<u64>) -> Result<View> {
+        let len = range::length(&self.path, &range)?;
+        self.counters.requested();
+        if len > TRUSTED_VIEW_BYTES && range.end > self.len()? {
+            return Err(range::ends_early(&self.path, range.start));
+        }
+        let bytes = read_new(&self.file, range.start, len)
+            .map_err(|e| self.error("read", Some(range.start), e))?;
+        if bytes.len() < len {
+            return Err(range::ends_early(&self.path, range.start));
+        }
+        self.counters.read(len);
+        Ok(View::from(bytes))
+    }
+
+    fn stats(&self) -> IoStats {
+        self.counters.snapshot()
+    }
+}
+
+/// Up to `len` bytes at `offset` in a new buffer that is not zeroed first; fewer if the file ends.
+fn read_new(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let at = offset.checked_add(bytes.len() as u64).ok_or(Errno::OVERFLOW)?;
+        let spare = rustix::buffer::spare_capacity(&mut bytes);
+        match rustix::io::pread(file, spare, at) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // The allocator may have given more room than was asked for, and the file filled it.
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// Writes all parts, however many calls the kernel makes of it; gives their size.
+fn write_parts(file: &fs::File, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut parts = parts.to_vec();
+    let mut rest = &mut parts[..];
+    let mut written = 0;
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let at = offset.checked_add(written as u64).ok_or(Errno::OVERFLOW)?;
+        match retry_on_intr(|| rustix::io::pwritev(file, rest, at))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => {
+                IoSlice::advance_slices(&mut rest, n);
+                written += n;
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// Reserves the first `len` bytes.
+fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => extend_with_zeros(file, len),
+        done => Ok(done?),
+    }
+}
+
+/// Takes space where the file system cannot reserve it: by writing zeros behind the file's end. Nothing
+/// else may extend the file meanwhile.
+fn extend_with_zeros(file: &fs::File, len: u64) -> io::Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let mut end = file.metadata()?.len();
+    while end < len {
+        let part = (len - end).min(ZEROS.len() as u64);
+        file.write_all_at(&ZEROS[..part as usize], end)?;
+        end += part;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_written_only_behind_the_end() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"kept", 0).unwrap();
+        extend_with_zeros(&file, 200_000).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 200_000);
+        extend_with_zeros(&file, 10).unwrap();
+        let bytes = read_new(&file, 0, 300_000).unwrap();
+        assert_eq!(bytes.len(), 200_000);
+        assert_eq!(&bytes[..4], b"kept");
+        assert!(bytes[4..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn more_parts_than_one_call_takes() {
+        let file = tempfile::tempfile().unwrap();
+        let expected: Vec<u8> = (0..5000_u32).flat_map(u32::to_le_bytes).collect();
+        let mut parts = vec![IoSlice::new(&[]); 3000];
+        parts.extend(expected.chunks(4).map(IoSlice::new));
+        assert_eq!(write_parts(&file, 100, &parts).unwrap(), expected.len());
+        assert_eq!(read_new(&file, 100, expected.len()).unwrap(), expected);
+        assert_eq!(write_parts(&file, 0, &[]).unwrap(), 0);
+    }
+}
