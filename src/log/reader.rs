@@ -14,19 +14,24 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::record::{self, Record, RecordKind};
 use super::segment::{self, Header, SEGMENT_HEADER};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::RecoveryMode;
-use crate::vfs::{Access, Fs, Layer, View};
+use crate::vfs::{Access, File, Fs, Layer, View};
+
+/// More than a segment's header and link take.
+const FRONT: u64 = 512;
 
 /// The writes of one record.
 #[derive(Debug)]
 pub(crate) struct Writes<'a> {
     /// The number of the first write.
     pub(crate) first: Seqno,
+    pub(crate) count: u64,
     /// What [`append`](super::Writer::append) was given.
     pub(crate) body: &'a [u8],
 }
@@ -36,35 +41,50 @@ pub(crate) struct Writes<'a> {
 pub(crate) struct ReadSegment {
     pub(crate) number: u64,
     pub(crate) capacity: u64,
+    /// Where its valid records end.
+    pub(crate) end: u64,
     /// The last sequence number in it or before it.
     pub(crate) last: Seqno,
 }
 
 /// What recovery found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// The chain, oldest first; the last one is where the log ends.
     pub(crate) chain: Vec<ReadSegment>,
     /// Segment files outside the chain: number and length.
     pub(crate) unused: Vec<(u64, u64)>,
-    /// Where the valid records of the last segment end.
-    pub(crate) end: u64,
-    /// Whether traces of further records of that segment's life follow its end.
+    /// Whether traces of further records follow the end, in the segment where the log ends.
     pub(crate) torn: bool,
     /// The last sequence number of the log.
     pub(crate) last: Seqno,
-    /// Records handed out.
+    /// Records that hold writes.
     pub(crate) writes: u64,
-    /// Bytes of records that were cut off.
+    /// Bytes of records that are cut off.
     pub(crate) dropped_bytes: u64,
     /// The largest segment number there is.
     pub(crate) largest_number: u64,
 }
 
+impl Recovered {
+    /// The segment where the log ends.
+    pub(crate) fn end(&self) -> &ReadSegment {
+        self.chain.last().expect("the chain has at least the floor")
+    }
+}
+
 struct Opened {
-    bytes: View,
+    file: Arc<dyn File>,
+    len: u64,
     capacity: u64,
     link: Option<Link>,
+}
+
+impl Opened {
+    /// The whole segment, in memory.
+    fn bytes(&self) -> Result<View> {
+        self.file.view(0..self.len)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -84,97 +104,149 @@ struct Fields<'a> {
     body: &'a [u8],
 }
 
-/// Reads the log in `dir` from segment `floor` on.
-pub(crate) fn recover(
-    fs: &dyn Fs,
-    dir: &Path,
+/// The log of a database that is being opened.
+pub(crate) struct Log {
     database: u64,
-    floor: u64,
-    mode: RecoveryMode,
-    mut visit: impl FnMut(Writes<'_>) -> Result<()>,
-) -> Result<Recovered> {
-    let (segments, mut unused, largest_number) = open_segments(fs, dir, database, floor)?;
-    let mut number = floor;
-    let Some(link) = segments.get(&floor).and_then(|opened| opened.link) else {
-        let what = "the log segment that the catalog names as the first one needed is missing or empty";
-        return Err(Error::corruption(&segment::path(dir, floor), 0, what));
-    };
-    let mut last = link.last;
-    let mut end = SEGMENT_HEADER + link.len;
-    let mut chain = Vec::new();
-    let mut writes = 0;
-    loop {
-        let opened = &segments[&number];
-        let identity = segment::identity(database, number);
-        while let Some(record) = record::parse(&opened.bytes, end as usize, identity) {
-            let Some(fields) = fields(&record).filter(|fields| fields.previous == last) else { break };
-            if record.kind == RecordKind::Write && fields.count > 0 {
-                visit(Writes { first: record.seqno, body: fields.body })?;
-                last = record.seqno + fields.count - 1;
-                writes += 1;
-            }
-            end += record.len() as u64;
-        }
-        chain.push(ReadSegment { number, capacity: opened.capacity, last });
-        let follows = |link: &Link| (link.previous, link.previous_end, link.last) == (number, end, last);
-        let next = segments.range(number + 1..).find(|(_, other)| other.link.as_ref().is_some_and(follows));
-        let Some((&next, other)) = next else { break };
-        number = next;
-        end = SEGMENT_HEADER + other.link.map_or(0, |link| link.len);
-    }
-    let proves = |record: &Record<'_>| fields(record).is_some_and(|fields| fields.synced > last);
-    let behind =
-        record::remains(&segments[&number].bytes, end as usize, segment::identity(database, number), proves);
-    let mut dropped_bytes = behind.bytes;
-    let mut proof = behind.proof;
-    for (&later, opened) in segments.range(number + 1..) {
-        let start = SEGMENT_HEADER as usize;
-        let identity = segment::identity(database, later);
-        let found = record::remains(&opened.bytes, start, identity, proves);
-        dropped_bytes += found.bytes;
-        proof |= found.proof;
-    }
-    let path = segment::path(dir, number);
-    if proof && mode == RecoveryMode::Strict {
-        return Err(Error::corruption(
-            &path,
-            end,
-            format!(
-                "a log record that had been synced is unreadable (writes up to number {last} are whole); \
-                 tolerant recovery drops it and all that follows"
-            ),
-        ));
-    }
-    let in_chain = |number: &u64| chain.iter().any(|read| read.number == *number);
-    unused.extend(
-        segments
-            .iter()
-            .filter(|(number, _)| !in_chain(number))
-            .map(|(&number, opened)| (number, opened.bytes.len() as u64)),
-    );
-    let torn = behind.bytes > 0;
-    Ok(Recovered { chain, unused, end, torn, last, writes, dropped_bytes, largest_number })
+    /// From the floor on.
+    segments: BTreeMap<u64, Opened>,
+    found: Recovered,
 }
 
-type Opening = (BTreeMap<u64, Opened>, Vec<(u64, u64)>, u64);
+impl Log {
+    /// Reads and checks the log in `dir` from segment `floor` on, one segment in memory at a time. Changes
+    /// nothing.
+    pub(crate) fn open(
+        fs: &dyn Fs,
+        dir: &Path,
+        database: u64,
+        floor: u64,
+        mode: RecoveryMode,
+    ) -> Result<Self> {
+        let mut log = open_segments(fs, dir, database, floor)?;
+        log.follow_chain(dir, floor)?;
+        log.judge_remains(dir, mode)?;
+        let chain = &log.found.chain;
+        let outside = |number: &u64| chain.iter().all(|read| read.number != *number);
+        let unused = log.segments.iter().filter(|(number, _)| outside(number));
+        let unused: Vec<_> = unused.map(|(&number, opened)| (number, opened.len)).collect();
+        log.found.unused.extend(unused);
+        Ok(log)
+    }
 
-/// Opens the segments from `floor` on; the others are listed with their length.
-fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Opening> {
+    /// What was found.
+    pub(crate) fn found(&self) -> &Recovered {
+        &self.found
+    }
+
+    /// Makes what was read safe from power loss: it may have been in memory only, and nothing may be
+    /// built on it before it is safe.
+    pub(crate) fn sync(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
+        self.found.chain.iter().try_for_each(|read| self.segments[&read.number].file.sync())?;
+        fs.sync_dir(dir)
+    }
+
+    /// Hands out the writes of the log in order.
+    pub(crate) fn replay(&self, mut visit: impl FnMut(Writes<'_>) -> Result<()>) -> Result<()> {
+        for read in &self.found.chain {
+            let opened = &self.segments[&read.number];
+            let bytes = opened.bytes()?;
+            let identity = segment::identity(self.database, read.number);
+            let mut at = SEGMENT_HEADER;
+            while at < read.end {
+                let record = record::parse(&bytes, at as usize, identity);
+                let Some((record, fields)) = record.and_then(|record| Some((record, fields(&record)?)))
+                else {
+                    let what = "a log record that was whole a moment ago is not any more";
+                    return Err(Error::corruption(opened.file.path(), at, what));
+                };
+                at += record.len() as u64;
+                if fields.count > 0 {
+                    visit(Writes { first: record.seqno, count: fields.count, body: fields.body })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps 1 to 3: finds where the log ends.
+    fn follow_chain(&mut self, dir: &Path, floor: u64) -> Result<()> {
+        let found = &mut self.found;
+        let mut number = floor;
+        let Some(link) = self.segments.get(&floor).and_then(|opened| opened.link) else {
+            let what = "the log segment that the catalog names as the first one needed is missing or empty";
+            return Err(Error::corruption(&segment::path(dir, floor), 0, what));
+        };
+        let mut last = link.last;
+        let mut end = SEGMENT_HEADER + link.len;
+        loop {
+            let opened = &self.segments[&number];
+            let bytes = opened.bytes()?;
+            let identity = segment::identity(self.database, number);
+            while let Some(record) = record::parse(&bytes, end as usize, identity) {
+                let Some(fields) = fields(&record).filter(|fields| fields.previous == last) else {
+                    break;
+                };
+                if fields.count > 0 {
+                    last = record.seqno + fields.count - 1;
+                    found.writes += 1;
+                }
+                end += record.len() as u64;
+            }
+            found.chain.push(ReadSegment { number, capacity: opened.capacity, end, last });
+            let follows =
+                |link: &Link| (link.previous, link.previous_end, link.last) == (number, end, last);
+            let mut later = self.segments.range(number + 1..);
+            let next = later.find(|(_, other)| other.link.as_ref().is_some_and(follows));
+            let Some((&next, other)) = next else { break };
+            number = next;
+            end = SEGMENT_HEADER + other.link.map_or(0, |link| link.len);
+        }
+        found.last = last;
+        Ok(())
+    }
+
+    /// Step 4: tells a torn tail from damage.
+    fn judge_remains(&mut self, dir: &Path, mode: RecoveryMode) -> Result<()> {
+        let ReadSegment { number, end, last, .. } = *self.found.end();
+        let proves =
+            |record: &Record<'_>| fields(record).is_some_and(|fields| fields.synced > last);
+        let mut proof = false;
+        for (&later, opened) in self.segments.range(number..) {
+            let start = if later == number { end } else { SEGMENT_HEADER };
+            let identity = segment::identity(self.database, later);
+            let remains = record::remains(&opened.bytes()?, start as usize, identity, proves);
+            self.found.torn |= later == number && remains.bytes > 0;
+            self.found.dropped_bytes += remains.bytes;
+            proof |= remains.proof;
+        }
+        if proof && mode == RecoveryMode::Strict {
+            let what = format!(
+                "a log record that had been synced is unreadable (writes up to number {last} are \
+                 whole); tolerant recovery drops it and all that follows"
+            );
+            return Err(Error::corruption(&segment::path(dir, number), end, what));
+        }
+        Ok(())
+    }
+}
+
+/// Step 1: opens the segments from `floor` on; the others are listed with their length.
+fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Log> {
     let mut segments = BTreeMap::new();
-    let mut unused = Vec::new();
-    let mut largest = floor;
+    let mut found = Recovered { largest_number: floor, ..Recovered::default() };
     for number in fs.list(dir)?.iter().filter_map(|name| segment::number_of(name)) {
-        largest = largest.max(number);
+        found.largest_number = found.largest_number.max(number);
         let path = segment::path(dir, number);
         let file = fs.open(&path, Access::Read, Layer::Positional)?;
         let len = file.len()?;
         if number < floor {
-            unused.push((number, len));
+            found.unused.push((number, len));
             continue;
         }
-        let bytes = file.view(0..len)?;
+        let bytes = file.view(0..len.min(FRONT))?;
         let identity = segment::identity(database, number);
-        let link = record::parse(&bytes, SEGMENT_HEADER as usize, identity).and_then(|record| link(&record));
+        let link =
+            record::parse(&bytes, SEGMENT_HEADER as usize, identity).and_then(|record| link(&record));
         let capacity = match segment::read_header(&path, &bytes, database, number)? {
             Header::Valid { capacity } if link.is_some() && len != capacity => {
                 let what = format!("the log segment has {len} bytes and should have {capacity}");
@@ -187,9 +259,9 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<O
             }
             Header::Damaged | Header::Unused => len,
         };
-        segments.insert(number, Opened { bytes, capacity, link });
+        segments.insert(number, Opened { file, len, capacity, link });
     }
-    Ok((segments, unused, largest))
+    Ok(Log { database, segments, found })
 }
 
 fn fields<'a>(record: &Record<'a>) -> Option<Fields<'a>> {

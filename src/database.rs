@@ -1,0 +1,513 @@
+//! The database: a handle that opens keyspaces, makes batches and snapshots, and closes.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use crate::base::{Seqno, Visibility};
+use crate::batch::Batch;
+use crate::builder::{DatabaseBuilder, DatabaseOptions};
+use crate::catalog::Catalog;
+use crate::commit::{Committer, Target};
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::housekeeper::Housekeeper;
+use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
+use crate::log::{Log, Segments};
+use crate::open::{self, Opened, Shared};
+use crate::options::{Durability, KeyspaceOptions, RecoveryMode};
+use crate::snapshot::Snapshot;
+use crate::stats::{LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
+use crate::vfs::LockGuard;
+
+/// The longest name of a keyspace, in bytes.
+const MAX_NAME_LEN: usize = 255;
+/// Keyspaces that keep more than this many times the budget's memtables in log segments are asked to
+/// persist.
+const LOG_PER_MEMTABLES: u64 = 2;
+
+/// An open database.
+///
+/// Handles are cheap to clone and may be used from any thread. The database is closed by
+/// [`close`](Self::close), or when its last handle ([`Keyspace`], [`Snapshot`], [`Batch`], iterators and
+/// cursors count) is dropped.
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+/// What all handles of a database share.
+pub(crate) struct Inner {
+    shared: Shared,
+    durability: Durability,
+    catalog: Mutex<Catalog>,
+    keyspaces: RwLock<BTreeMap<String, Arc<OpenKeyspace>>>,
+    segments: Option<Arc<Segments>>,
+    /// Held while the set of log segments is changed or must stand still.
+    log_upkeep: Mutex<()>,
+    housekeeper: OnceLock<Housekeeper>,
+    lock: Mutex<Option<LockGuard>>,
+    report: RecoveryReport,
+    closed: AtomicBool,
+}
+
+impl Database {
+    /// Opens the database at `path` with default options, creating it if there is nothing.
+    ///
+    /// # Errors
+    /// Those of [`DatabaseBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(path).open()
+    }
+
+    /// Options for opening the database at `path`.
+    pub fn builder(path: impl AsRef<Path>) -> DatabaseBuilder {
+        DatabaseBuilder::new(path.as_ref())
+    }
+
+    pub(crate) fn open_with(options: DatabaseOptions) -> Result<Self> {
+        let Opened { shared, catalog, targets, log, last, report, lock } = open::open(&options)?;
+        let keyspaces = targets.into_iter().map(|(name, target)| {
+            let info = info(&catalog, &name, target.id);
+            (name, Arc::new(OpenKeyspace { info, target }))
+        });
+        let (segments, writer) = log.unzip();
+        let inner = Arc::new(Inner {
+            durability: options.durability,
+            keyspaces: RwLock::new(keyspaces.collect()),
+            catalog: Mutex::new(catalog),
+            segments,
+            log_upkeep: Mutex::new(()),
+            housekeeper: OnceLock::new(),
+            lock: Mutex::new(Some(lock)),
+            report,
+            closed: AtomicBool::new(false),
+            shared,
+        });
+        let bell = Arc::clone(&inner.shared.bell);
+        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner))?;
+        inner.housekeeper.get_or_init(|| housekeeper);
+        inner.shared.committer.start(writer, last, bell)?;
+        if !inner.shared.read_only {
+            inner.shared.bell.release_log();
+        }
+        Ok(Self { inner })
+    }
+
+    /// Where the database is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.shared.path
+    }
+
+    /// Opens the keyspace called `name`, creating it with `options` if there is none. It is there for good
+    /// when the call returns.
+    ///
+    /// # Errors
+    /// `Invalid` if the name is empty or longer than 255 bytes, or if the keyspace exists with another engine
+    /// or another choice about the log; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
+    /// `Poisoned`, `Closed`.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.inner.check_open()?;
+        let mut catalog = lock(&self.inner.catalog);
+        if let Some(open) = self.inner.find(name) {
+            self.inner.reconfigure(&mut catalog, &open, &options)?;
+            return Ok(Keyspace::new(Arc::clone(&self.inner), open));
+        }
+        let open = self.inner.create_keyspace(&mut catalog, name, &options)?;
+        Ok(Keyspace::new(Arc::clone(&self.inner), open))
+    }
+
+    /// Opens the keyspace called `name`, which must exist.
+    ///
+    /// # Errors
+    /// `UnknownKeyspace`, `Closed`.
+    pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.inner.check_open()?;
+        let open = self.inner.find(name).ok_or_else(|| Error::UnknownKeyspace(name.to_owned()))?;
+        Ok(Keyspace::new(Arc::clone(&self.inner), open))
+    }
+
+    /// The keyspaces there are, by name.
+    #[must_use]
+    pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
+        self.inner.all().iter().map(|open| open.info.clone()).collect()
+    }
+
+    /// An empty batch: writes, to any keyspaces, that take effect together or not at all.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(Arc::clone(&self.inner))
+    }
+
+    /// The state of all keyspaces at this moment, for reading. Cost: a lock held for an instant; while the
+    /// snapshot lives, what it sees is kept on disk.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(Arc::clone(&self.inner))
+    }
+
+    /// Makes all writes committed so far survive power loss: syncs the log, and flushes the keyspaces that
+    /// have none.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Poisoned`, `Closed`, `ReadOnly`.
+    pub fn persist(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        self.inner.persist_unlogged()?;
+        let last = self.inner.committer().pen()?.last();
+        self.inner.committer().sync(last)
+    }
+
+    /// Waits until no flush or compaction is due.
+    ///
+    /// # Errors
+    /// The error of background work that does not get on; `Closed`.
+    pub fn settle(&self) -> Result<()> {
+        self.inner.check_open()?;
+        self.inner.all().iter().try_for_each(|open| open.target.engine.settle())
+    }
+
+    /// Figures about the database. Cost: microseconds for each table.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    /// Reads everything on disk and checks all checksums, orders and counts. Cost: reads all files once.
+    ///
+    /// # Errors
+    /// Only if it cannot be run; what is wrong with the data is in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.inner.verify()
+    }
+
+    /// What opening had to recover.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.inner.report
+    }
+
+    /// Closes the database: all writes are made to survive power loss, background work is stopped, the lock
+    /// is released. Other handles give `Closed` from then on.
+    ///
+    /// # Errors
+    /// What kept the writes from being made durable. The database is closed all the same, and what is lost
+    /// of it is what the durability of each write allows.
+    pub fn close(self) -> Result<()> {
+        self.inner.shut_down()
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn committer(&self) -> &Committer {
+        &self.shared.committer
+    }
+
+    pub(crate) fn visibility(&self) -> &Arc<Visibility> {
+        &self.shared.visibility
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// An error if the database has been closed.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// An error if writes are not taken.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.shared.read_only {
+            return Err(Error::ReadOnly { path: self.shared.path.clone() });
+        }
+        self.committer().check()
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<OpenKeyspace>> {
+        self.keyspaces.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<OpenKeyspace>> {
+        let keyspaces = self.keyspaces.read().unwrap_or_else(PoisonError::into_inner);
+        keyspaces.values().cloned().collect()
+    }
+
+    fn create_keyspace(
+        &self,
+        catalog: &mut Catalog,
+        name: &str,
+        options: &KeyspaceOptions,
+    ) -> Result<Arc<OpenKeyspace>> {
+        self.check_writable()?;
+        if name.is_empty() || name.len() > MAX_NAME_LEN {
+            return Err(Error::Invalid(format!(
+                "a keyspace's name has 1 to {MAX_NAME_LEN} bytes; {name:?} has {}",
+                name.len()
+            )));
+        }
+        let id = catalog.next_id();
+        let engine = engine::create(options.engine, self.shared.context(id, options))?;
+        self.shared.sync_keyspaces()?;
+        // Whether the catalog has the keyspace is unknown after an error.
+        catalog.add(name, options).map_err(|error| self.committer().poison(&error))?;
+        let target = Target { id, logged: options.logged, engine };
+        let open = Arc::new(OpenKeyspace { info: info(catalog, name, id), target });
+        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        keyspaces.insert(name.to_owned(), Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// Checks that an existing keyspace is what the caller asks for.
+    fn reconfigure(
+        &self,
+        catalog: &mut Catalog,
+        open: &OpenKeyspace,
+        wanted: &KeyspaceOptions,
+    ) -> Result<()> {
+        let info = &open.info;
+        if wanted.engine != info.engine || wanted.logged != info.logged {
+            let log = |logged| if logged { "with the log" } else { "without the log" };
+            return Err(Error::Invalid(format!(
+                "keyspace {:?} was created as {} {}, and cannot be opened as {} {}",
+                info.name,
+                info.engine,
+                log(info.logged),
+                wanted.engine,
+                log(wanted.logged)
+            )));
+        }
+        let known = catalog.state.keyspaces[&open.target.id].options.layer;
+        if wanted.layer != known {
+            open.target.engine.set_layer(wanted.layer);
+            if !self.shared.read_only {
+                self.check_writable()?;
+                let noted = catalog.set_layer(open.target.id, wanted.layer);
+                noted.map_err(|error| self.committer().poison(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- persisting ----
+
+    /// Cuts an engine between two batches, so that its `persist` covers all that is committed.
+    pub(crate) fn cut(&self, target: &Target) -> Result<()> {
+        let pen = self.committer().pen()?;
+        target.engine.cut(pen.last());
+        Ok(())
+    }
+
+    fn persist_unlogged(&self) -> Result<()> {
+        let unlogged: Vec<_> = self.all().into_iter().filter(|open| !open.target.logged).collect();
+        unlogged.iter().try_for_each(|open| self.cut(&open.target))?;
+        unlogged.iter().try_for_each(|open| open.target.engine.persist())
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Err(Error::Closed);
+        }
+        let result = if self.shared.read_only { Ok(()) } else { self.make_durable() };
+        self.committer().close();
+        let keyspaces = self.all();
+        keyspaces.iter().for_each(|open| open.target.engine.stop());
+        self.shared.background.flush.stop();
+        self.shared.background.compaction.stop();
+        if let Some(housekeeper) = self.housekeeper.get() {
+            housekeeper.stop();
+        }
+        lock(&self.lock).take();
+        result
+    }
+
+    /// Takes no more writes, and makes those there are durable.
+    fn make_durable(&self) -> Result<()> {
+        self.committer().check()?;
+        self.committer().close();
+        self.persist_unlogged()?;
+        let last = self.committer().pen()?.last();
+        self.committer().sync(last)
+    }
+
+    // ---- housekeeping ----
+
+    /// Prepares the log's next segment.
+    pub(crate) fn prepare_segment(&self) -> Result<()> {
+        let Some(segments) = &self.segments else { return Ok(()) };
+        let _upkeep = lock(&self.log_upkeep);
+        segments.prepare_spare()
+    }
+
+    /// Lets go of the log segments that no keyspace needs.
+    pub(crate) fn release_log(&self) -> Result<()> {
+        let Some(segments) = &self.segments else { return Ok(()) };
+        let _upkeep = lock(&self.log_upkeep);
+        self.committer().check()?;
+        let current = match self.committer().pen()?.log() {
+            Some(writer) => writer.segment().number,
+            None => return Ok(()),
+        };
+        // Writes that come now go to the current segment or a later one.
+        let keyspaces = self.all();
+        let logged = || keyspaces.iter().filter(|open| open.target.logged);
+        let oldest = logged().filter_map(|open| open.target.engine.oldest_unpersisted()).min();
+        let persisted = oldest.map_or(Seqno::MAX, |oldest| oldest - 1);
+        let floor = segments.floor(persisted, current);
+        let mut catalog = lock(&self.catalog);
+        if floor <= catalog.state.floor {
+            return Ok(());
+        }
+        // The segment that becomes the first one needed must be there after a power loss.
+        let last = self.committer().pen()?.last();
+        self.committer().sync(last)?;
+        let progress: Vec<_> =
+            logged().map(|open| (open.target.id, open.target.engine.persisted())).collect();
+        catalog.progress(floor, &progress).map_err(|error| self.committer().poison(&error))?;
+        drop(catalog);
+        segments.release(floor);
+        Ok(())
+    }
+
+    /// Cuts a keyspace if the memtables that are written to take too much together, or if one that is idle
+    /// pins too much of the log.
+    pub(crate) fn cut_if_needed(&self) -> Result<()> {
+        let Some(segments) = &self.segments else { return Ok(()) };
+        self.committer().check()?;
+        let budget = &self.shared.budget;
+        let keyspaces = self.all();
+        let active: usize = keyspaces.iter().map(|open| open.target.engine.active_bytes()).sum();
+        if active > budget.memtable {
+            let largest = keyspaces.iter().max_by_key(|open| open.target.engine.active_bytes());
+            largest.map_or(Ok(()), |open| self.cut(&open.target))?;
+        }
+        if segments.pinned_bytes() > LOG_PER_MEMTABLES * budget.memtables as u64 {
+            let logged = keyspaces.iter().filter(|open| open.target.logged);
+            let oldest = logged.min_by_key(|open| {
+                open.target.engine.oldest_unpersisted().unwrap_or(Seqno::MAX)
+            });
+            oldest.map_or(Ok(()), |open| self.cut(&open.target))?;
+        }
+        Ok(())
+    }
+
+    // ---- figures ----
+
+    fn stats(&self) -> Stats {
+        let keyspaces: Vec<_> = self.all().iter().map(|open| open.stats()).collect();
+        let last_seqno = self.visibility().published();
+        let pen = self.committer().pen();
+        let current = pen.ok().and_then(|mut pen| Some(pen.log()?.segment().capacity));
+        let usage = self.segments.as_ref().zip(current).map(|(log, current)| log.usage(current));
+        let (segments, bytes) = usage.unwrap_or_default();
+        let budget = &self.shared.budget;
+        Stats {
+            io: self.shared.fs.stats(),
+            disk_bytes: bytes + keyspaces.iter().map(|keyspace| keyspace.disk_bytes).sum::<u64>(),
+            keyspaces,
+            log: LogStats { segments, bytes },
+            memory: MemoryStats {
+                budget: budget.total as u64,
+                memtables: budget.memtables_used() as u64,
+                block_cache: self.shared.blocks.memory(),
+                tables: self.shared.open_files.memory() as u64,
+            },
+            last_seqno,
+        }
+    }
+
+    fn verify(&self) -> Result<VerifyReport> {
+        self.check_open()?;
+        let mut report = VerifyReport::default();
+        let fs = &*self.shared.fs;
+        let floor = {
+            let _catalog = lock(&self.catalog);
+            match Catalog::read(fs, &self.shared.path) {
+                Ok(found) => found.map_or(0, |found| found.state.floor),
+                Err(problem) => {
+                    report.problems.push(problem);
+                    return Ok(report);
+                }
+            }
+        };
+        report.files += 1;
+        if let ControlFlow::Break(problem) = self.verify_log(floor, &mut report) {
+            report.problems.push(problem);
+        }
+        for open in self.all() {
+            open.target.engine.verify(&mut report);
+        }
+        Ok(report)
+    }
+
+    /// Reads the log, which may grow meanwhile, and checks that all that was committed before is there.
+    fn verify_log(&self, floor: u64, report: &mut VerifyReport) -> ControlFlow<Error> {
+        if floor == 0 {
+            return ControlFlow::Continue(());
+        }
+        let _upkeep = lock(&self.log_upkeep);
+        let dir = self.shared.path.join("log");
+        let written = || -> Result<Seqno> {
+            let mut pen = self.committer().pen()?;
+            match pen.log() {
+                Some(writer) => {
+                    writer.flush()?;
+                    Ok(writer.last())
+                }
+                None => Ok(0),
+            }
+        };
+        let checked = written().and_then(|last| {
+            let fs = &*self.shared.fs;
+            let log = Log::open(fs, &dir, self.shared.database, floor, RecoveryMode::Strict)?;
+            Ok((last, log))
+        });
+        match checked {
+            Err(problem) => ControlFlow::Break(problem),
+            Ok((last, log)) => {
+                let found = log.found();
+                report.files += found.chain.len() as u64;
+                report.bytes += found.chain.iter().map(|read| read.end).sum::<u64>();
+                if found.last < last {
+                    let what = format!("write number {} is unreadable", found.last + 1);
+                    return ControlFlow::Break(Error::corruption(&dir, found.end().end, what));
+                }
+                ControlFlow::Continue(())
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        match self.shut_down() {
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
+        }
+    }
+}
+
+fn info(catalog: &Catalog, name: &str, id: u32) -> KeyspaceInfo {
+    let options = &catalog.state.keyspaces[&id].options;
+    KeyspaceInfo {
+        name: name.to_owned(),
+        engine: options.engine,
+        layer: options.layer,
+        logged: options.logged,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,22 @@
+//! Making engines: the one place that matches on the kind.
+
+use std::sync::Arc;
+
+use crate::contract::{Context, Engine};
+use crate::error::Result;
+use crate::lsm::Tree;
+use crate::options::EngineKind;
+
+/// Makes the files of a new, empty engine in its directory.
+pub(crate) fn create(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
+    match kind {
+        EngineKind::Lsm => Ok(Tree::create(context)?),
+    }
+}
+
+/// Opens an engine where it has persisted.
+pub(crate) fn open(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
+    match kind {
+        EngineKind::Lsm => Ok(Tree::open(context)?),
+    }
+}

@@ -1,0 +1,352 @@
+//! Opening a database, once for all engines:
+//!
+//! 1. See what is at the path; refuse what is not a database of ours. Nothing has been changed so far.
+//! 2. Take the lock. Create the catalog if the database is new.
+//! 3. Read the catalog, and check the whole log.
+//! 4. Open each engine where it has persisted.
+//! 5. Sync the log, then replay from it what engines have not persisted.
+//! 6. Go on with the log where it ended; if it ended in a torn tail, in a new segment that names the end, so
+//!    that the tail can never be taken for more than it is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::rng::Rng;
+use crate::base::{Seqno, Visibility};
+use crate::budget::Budget;
+use crate::builder::DatabaseOptions;
+use crate::catalog::Catalog;
+use crate::cache::{BlockCache, OpenFiles};
+use crate::commit::{Committer, Target, take_entry};
+use crate::contract::{Background, Context, Engine, Host, Write};
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::housekeeper::Bell;
+use crate::log::{Log, Segments, Writer};
+use crate::options::KeyspaceOptions;
+use crate::stats::RecoveryReport;
+use crate::vfs::{Access, Fs, LockGuard, PathKind};
+use crate::workers::Workers;
+
+const LOCK: &str = "lock";
+const LOG: &str = "log";
+const KEYSPACES: &str = "keyspaces";
+
+/// What the engines of a database share.
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) path: PathBuf,
+    pub(crate) database: u64,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) blocks: Arc<BlockCache>,
+    pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) visibility: Arc<Visibility>,
+    pub(crate) background: Arc<Background>,
+    pub(crate) committer: Arc<Committer>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) read_only: bool,
+}
+
+/// What the engines see of the database around them.
+struct EngineHost {
+    committer: Arc<Committer>,
+    bell: Arc<Bell>,
+}
+
+impl Host for EngineHost {
+    fn sync_log(&self, seqno: Seqno) -> Result<()> {
+        self.committer.sync(seqno)
+    }
+
+    fn persisted(&self) {
+        self.bell.release_log();
+    }
+
+    fn poison(&self, error: &Error) {
+        self.committer.poison(error);
+    }
+}
+
+impl Shared {
+    fn new(options: &DatabaseOptions, database: u64) -> Result<Self> {
+        let budget = Arc::new(Budget::new(options.memory_budget));
+        let visibility = Arc::<Visibility>::default();
+        let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
+        let workers = |name| {
+            let committer = Arc::clone(&committer);
+            Workers::start(name, 1, move |panic| {
+                let cause = format!("a background thread panicked: {panic}").into();
+                committer.poison(&Error::Poisoned { cause });
+            })
+        };
+        let background = Background {
+            flush: workers("turbidite-flush")?,
+            compaction: workers("turbidite-compact")?,
+        };
+        Ok(Self {
+            fs: Arc::clone(&options.fs),
+            path: options.path.clone(),
+            database,
+            blocks: Arc::new(BlockCache::new(budget.blocks)),
+            open_files: Arc::new(OpenFiles::new(budget.tables)),
+            budget,
+            visibility,
+            background: Arc::new(background),
+            committer,
+            bell: Arc::default(),
+            read_only: options.read_only,
+        })
+    }
+
+    /// What the engine of keyspace `id` is given.
+    pub(crate) fn context(&self, id: u32, options: &KeyspaceOptions) -> Context {
+        let committer = Arc::clone(&self.committer);
+        Context {
+            fs: Arc::clone(&self.fs),
+            dir: self.path.join(KEYSPACES).join(id.to_string()),
+            layer: options.layer,
+            identity: crate::base::hash::file_identity(self.database, u64::from(id)),
+            budget: Arc::clone(&self.budget),
+            blocks: Arc::clone(&self.blocks),
+            open_files: Arc::clone(&self.open_files),
+            visibility: Arc::clone(&self.visibility),
+            background: Arc::clone(&self.background),
+            host: Arc::new(EngineHost { committer, bell: Arc::clone(&self.bell) }),
+            read_only: self.read_only,
+        }
+    }
+
+    /// Makes the directory of keyspace `id` durable in the one above it.
+    pub(crate) fn sync_keyspaces(&self) -> Result<()> {
+        let keyspaces = self.path.join(KEYSPACES);
+        self.fs.sync_dir(&keyspaces)?;
+        self.fs.sync_dir(&self.path)
+    }
+}
+
+/// A database that has been recovered.
+pub(crate) struct Opened {
+    pub(crate) shared: Shared,
+    pub(crate) catalog: Catalog,
+    /// The engine of each keyspace, by its name.
+    pub(crate) targets: Vec<(String, Target)>,
+    /// `None` when open for reading only.
+    pub(crate) log: Option<(Arc<Segments>, Writer)>,
+    pub(crate) last: Seqno,
+    pub(crate) report: RecoveryReport,
+    pub(crate) lock: LockGuard,
+}
+
+/// Opens the database that `options` name.
+pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
+    let (fs, path) = (&options.fs, &options.path);
+    let is_new = !is_database(options)?;
+    if is_new {
+        fs.create_dir(path)?;
+    }
+    let access = if options.read_only { Access::Read } else { Access::Write };
+    let lock = fs.lock(&path.join(LOCK), access)?;
+    if is_new && Catalog::read(&**fs, path)?.is_none() {
+        Catalog::create(Arc::clone(fs), path, Rng::entropy(), NO_LOG)?;
+        sync_parent(&**fs, path)?;
+    }
+    let found = Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
+    let shared = Shared::new(options, found.database())?;
+    let log = match found.state.floor {
+        NO_LOG => None,
+        floor => {
+            let dir = path.join(LOG);
+            Some(Log::open(&**fs, &dir, shared.database, floor, options.recovery)?)
+        }
+    };
+    let mut catalog = if options.read_only {
+        found.read_only()
+    } else {
+        found.open(Arc::clone(fs), path)?
+    };
+    let targets = open_engines(&shared, &catalog, log.as_ref())?;
+    let report = replay(&shared, &targets, log.as_ref())?;
+    let logged = log.as_ref().map_or(0, |log| log.found().last);
+    let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
+    let last = logged.max(persisted.unwrap_or(0));
+    let log = match options.read_only {
+        true => None,
+        false => Some(continue_log(options, &shared, &mut catalog, log)?),
+    };
+    Ok(Opened { shared, catalog, targets, log, last, report, lock })
+}
+
+/// The floor of a database whose log has not been made yet.
+const NO_LOG: u64 = 0;
+
+/// Step 1: whether the path holds a database; an error if it holds anything else, or nothing and none may
+/// be created.
+fn is_database(options: &DatabaseOptions) -> Result<bool> {
+    let (fs, path) = (&options.fs, &options.path);
+    let may_create = options.create && !options.read_only;
+    match fs.kind(path)? {
+        Some(PathKind::File) => Err(not_a_database(path, "it is a file, not a directory")),
+        None if may_create => Ok(false),
+        None => Err(not_a_database(path, "there is nothing at this path")),
+        Some(PathKind::Directory) => {
+            let names = fs.list(path)?;
+            if names.iter().any(|name| Catalog::is_file(name) && !name.ends_with(".tmp")) {
+                return Ok(true);
+            }
+            // An interrupted creation leaves no more than these.
+            let foreign = names.iter().find(|name| *name != LOCK && !Catalog::is_file(name));
+            match foreign {
+                Some(name) => {
+                    Err(not_a_database(path, &format!("it has no catalog, but holds {name:?}")))
+                }
+                None if may_create => Ok(false),
+                None => Err(not_a_database(path, "the directory is empty")),
+            }
+        }
+    }
+}
+
+fn not_a_database(path: &Path, what: &str) -> Error {
+    Error::NotADatabase { path: path.to_path_buf(), what: what.to_owned() }
+}
+
+/// Makes the name of a new database safe from power loss.
+fn sync_parent(fs: &dyn Fs, path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => fs.sync_dir(Path::new(".")),
+        Some(parent) => fs.sync_dir(parent),
+        None => Ok(()),
+    }
+}
+
+/// Step 4.
+fn open_engines(
+    shared: &Shared,
+    catalog: &Catalog,
+    log: Option<&Log>,
+) -> Result<Vec<(String, Target)>> {
+    let mut targets = Vec::new();
+    for (&id, entry) in &catalog.state.keyspaces {
+        let context = shared.context(id, &entry.options);
+        let dir = context.dir.clone();
+        let engine = engine::open(entry.options.engine, context)?;
+        let persisted = engine.persisted();
+        if persisted < entry.persisted {
+            let what = format!(
+                "keyspace {:?} has persisted writes up to number {persisted}, but the log was let go up to \
+                 number {}: its files are older than the rest of the database",
+                entry.name, entry.persisted
+            );
+            return Err(Error::corruption(&dir, 0, what));
+        }
+        let logged = entry.options.logged;
+        if let Some(end) = log.map(|log| log.found().last).filter(|&end| logged && end < persisted) {
+            let what = format!(
+                "the log ends with write number {end}, but keyspace {:?} has persisted up to number \
+                 {persisted}: a part of the log is missing",
+                entry.name
+            );
+            return Err(Error::corruption(&shared.path.join(LOG), 0, what));
+        }
+        targets.push((entry.name.clone(), Target { id, logged, engine }));
+    }
+    Ok(targets)
+}
+
+/// Step 5.
+fn replay(
+    shared: &Shared,
+    targets: &[(String, Target)],
+    log: Option<&Log>,
+) -> Result<RecoveryReport> {
+    let Some(log) = log else { return Ok(RecoveryReport::default()) };
+    let dir = shared.path.join(LOG);
+    if !shared.read_only {
+        log.sync(&*shared.fs, &dir)?;
+    }
+    let mut report =
+        RecoveryReport { dropped_bytes: log.found().dropped_bytes, ..RecoveryReport::default() };
+    let engine_of = |id: u32| targets.iter().find(|(_, target)| target.id == id);
+    log.replay(|writes| {
+        let mut body = writes.body;
+        let mut replayed = false;
+        for seqno in writes.first..writes.first + writes.count {
+            let entry = take_entry(&mut body)
+                .and_then(|entry| Some((engine_of(entry.keyspace)?, entry)))
+                .ok_or_else(|| {
+                    let what = format!("write number {seqno} is not one that can be");
+                    Error::corruption(&dir, 0, what)
+                })?;
+            let ((_, target), entry) = entry;
+            if seqno > target.engine.persisted() {
+                wait_for_room(shared, &*target.engine)?;
+                let (kind, key, value) = (entry.kind, entry.key, entry.value);
+                target.engine.apply(&Write { seqno, kind, key, value });
+                replayed = true;
+            }
+        }
+        if replayed {
+            report.replayed_batches += 1;
+            let last = writes.first + writes.count - 1;
+            targets.iter().for_each(|(_, target)| target.engine.end_batch(last));
+        }
+        Ok(())
+    })?;
+    Ok(report)
+}
+
+/// Replaying must stay inside the memory budget too; a reader has nowhere to put what it replays.
+fn wait_for_room(shared: &Shared, engine: &dyn Engine) -> Result<()> {
+    let budget = &shared.budget;
+    while !shared.read_only && budget.memtables_used() > budget.memtables {
+        if let Some(trouble) = engine.trouble() {
+            return Err(trouble);
+        }
+        shared.committer.check()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Step 6.
+fn continue_log(
+    options: &DatabaseOptions,
+    shared: &Shared,
+    catalog: &mut Catalog,
+    log: Option<Log>,
+) -> Result<(Arc<Segments>, Writer)> {
+    let dir = shared.path.join(LOG);
+    let fs = Arc::clone(&shared.fs);
+    let next = log.as_ref().map_or(1, |log| log.found().largest_number + 1);
+    let layer = options.log_layer;
+    let Some(log) = log else {
+        fs.create_dir(&dir)?;
+        for name in fs.list(&dir)? {
+            fs.remove(&dir.join(name))?;
+        }
+        let segments = Arc::new(Segments::new(fs, dir, shared.database, layer, next));
+        let writer = Writer::start(Arc::clone(&segments), None, 0)?;
+        shared.fs.sync_dir(&shared.path)?;
+        catalog.progress(writer.segment().number, &[])?;
+        return Ok((segments, writer));
+    };
+    let found = log.found();
+    let segments = Arc::new(Segments::new(fs, dir, shared.database, layer, next));
+    let (end, before) = found.chain.split_last().expect("the chain has at least the floor");
+    for read in before {
+        segments.add_closed(read.number, read.capacity, read.last);
+    }
+    for &(number, len) in &found.unused {
+        segments.add_recyclable(number, len);
+    }
+    let writer = if found.torn || found.dropped_bytes > 0 {
+        segments.add_closed(end.number, end.capacity, end.last);
+        Writer::start(Arc::clone(&segments), Some((end.number, end.end)), found.last)?
+    } else {
+        let segment = segments.reopen(end.number, end.capacity)?;
+        Writer::resume(Arc::clone(&segments), segment, end.end, found.last)
+    };
+    segments.trim();
+    Ok((segments, writer))
+}
