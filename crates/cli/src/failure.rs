@@ -12,8 +12,8 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success
   1  not found: the key of `get` is not there
-  2  wrong usage or invalid input: nothing to open, a malformed line, a bad option
-  3  damaged data: a checksum does not match, or `verify` found problems
+  2  wrong usage or invalid input: no such database, a malformed line
+  3  damaged data: a wrong checksum, or problems that `verify` found
   4  the database is in use by another process
   5  an input or output error, or no space left
   6  anything else";

@@ -28,9 +28,10 @@ use crate::workload::{
 /// and delete then are shuffled.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Figures with --json, one object for each phase, 0 where one does not apply: engine, file, durability,
-phase, order, records, threads, seconds, ops_per_second, p50_us, p99_us, p999_us, max_us, written_bytes,
-space_bytes, write_amplification, space_amplification, peak_rss_bytes.
+Figures with --json:
+  One object for each phase; a figure that does not apply is 0. The names are engine, file,
+  durability, phase, order, records, threads, seconds, ops_per_second, p50_us, p99_us, p999_us,
+  max_us, written_bytes, space_bytes, write_amplification, space_amplification, peak_rss_bytes.
 
 Examples:
   turbidite bench
