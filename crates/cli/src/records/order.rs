@@ -96,11 +96,13 @@ impl Order {
     /// is a beginning without gaps.
     pub(crate) fn clear(&self, database: &Database, step: usize) -> Result<()> {
         self.0.delete(COMPLETE.to_be_bytes())?;
+        // Each search starts below what was deleted before, and need not step over it again.
+        let mut end = u64::MAX.to_be_bytes().to_vec();
         loop {
-            let last: Vec<_> = self.0.iter().rev().take(step).collect::<Result<_, Error>>()?;
-            if last.is_empty() {
-                return Ok(());
-            }
+            let below = self.0.range(..&end[..]).rev().take(step);
+            let last: Vec<_> = below.collect::<Result<_, Error>>()?;
+            let Some((lowest, _)) = last.last() else { return Ok(()) };
+            end = lowest.to_vec();
             let mut batch = database.batch();
             for (position, _) in last {
                 batch.delete(&self.0, position);
