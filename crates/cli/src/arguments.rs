@@ -1,0 +1,118 @@
+//! Options that several commands share, and how they open databases and keyspaces.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions};
+
+use crate::failure::{Failure, Result};
+use crate::size;
+
+/// Which database, and how much memory it may take.
+#[derive(Args, Debug)]
+pub(crate) struct DatabaseArguments {
+    /// The directory of the database
+    #[arg(value_name = "DB")]
+    path: PathBuf,
+
+    /// How much memory the database may use, as in 256MiB [default: the library's]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    memory_budget: Option<usize>,
+}
+
+impl DatabaseArguments {
+    /// Opens for reading; nothing is created or changed.
+    pub(crate) fn open_to_read(&self) -> Result<Database> {
+        self.must_exist()?;
+        Ok(self.builder().read_only(true).create(false).open()?)
+    }
+
+    /// Opens for writing; a missing database is an error.
+    pub(crate) fn open_to_change(&self, durability: Durability) -> Result<Database> {
+        self.must_exist()?;
+        Ok(self.builder().durability(durability.into()).create(false).open()?)
+    }
+
+    /// Opens for writing and creates the database if it is missing.
+    pub(crate) fn open_or_create(&self, durability: Durability) -> Result<Database> {
+        Ok(self.builder().durability(durability.into()).create(true).open()?)
+    }
+
+    fn builder(&self) -> DatabaseBuilder {
+        let builder = Database::builder(&self.path);
+        match self.memory_budget {
+            Some(bytes) => builder.memory_budget(bytes),
+            None => builder,
+        }
+    }
+
+    fn must_exist(&self) -> Result<()> {
+        match self.path.try_exists() {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                Err(Failure::usage(format!("there is no database at {}", self.path.display())))
+            }
+            Err(error) => Err(Failure::io("look up", &self.path, &error)),
+        }
+    }
+}
+
+/// Which keyspace.
+#[derive(Args, Debug)]
+pub(crate) struct KeyspaceArguments {
+    /// The keyspace
+    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    pub(crate) keyspace: String,
+}
+
+impl KeyspaceArguments {
+    /// Opens the keyspace; a missing one is an error.
+    pub(crate) fn open(&self, database: &Database) -> Result<Keyspace> {
+        Ok(database.open_keyspace(&self.keyspace)?)
+    }
+
+    /// Opens the keyspace and creates it if it is missing.
+    pub(crate) fn open_or_create(&self, database: &Database) -> Result<Keyspace> {
+        open_or_create(database, &self.keyspace)
+    }
+}
+
+/// Opens a keyspace as it was made, or makes it with the default options.
+pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Keyspace> {
+    match database.open_keyspace(name) {
+        Err(error) if error.kind() == ErrorKind::UnknownKeyspace => {
+            Ok(database.keyspace(name, KeyspaceOptions::lsm())?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// When a write counts as done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum Durability {
+    /// In the memory of this process
+    Buffered,
+    /// With the operating system: survives the end of the process
+    #[default]
+    Os,
+    /// On the device: survives power loss
+    Sync,
+}
+
+impl From<Durability> for turbidite::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Buffered => Self::Buffered,
+            Durability::Os => Self::Os,
+            Durability::Sync => Self::Sync,
+        }
+    }
+}
+
+/// How safe writes are when the command counts them as done.
+#[derive(Args, Debug)]
+pub(crate) struct DurabilityArguments {
+    /// When a write counts as done
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) durability: Durability,
+}

@@ -1,0 +1,45 @@
+//! `turbidite put`
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::arguments::{DatabaseArguments, DurabilityArguments, KeyspaceArguments};
+use crate::failure::Result;
+use crate::hex::Notation;
+
+/// Store a value under a key
+///
+/// A value that is there already is replaced. The database and the keyspace are created if they are
+/// missing.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  turbidite put fruits.db apple red
+  turbidite put fruits.db --keyspace prices --durability sync apple 0.40
+  turbidite put fruits.db --hex 00ff cafe")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// The key
+    #[arg(allow_negative_numbers = true)]
+    key: OsString,
+    /// The value
+    #[arg(allow_negative_numbers = true)]
+    value: OsString,
+    #[command(flatten)]
+    keyspace: KeyspaceArguments,
+    #[command(flatten)]
+    notation: Notation,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+}
+
+impl Arguments {
+    pub(crate) fn run(&self) -> Result<()> {
+        let (key, value) = (self.notation.read(&self.key)?, self.notation.read(&self.value)?);
+        let database = self.database.open_or_create(self.durability.durability)?;
+        self.keyspace.open_or_create(&database)?.put(key, value)?;
+        Ok(database.close()?)
+    }
+}

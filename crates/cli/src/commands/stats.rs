@@ -1,0 +1,158 @@
+//! `turbidite stats`
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::{Value, json};
+use turbidite::{KeyspaceStats, RecoveryReport, Stats};
+
+use crate::arguments::DatabaseArguments;
+use crate::failure::Result;
+use crate::output::{self, Figure, Figures};
+use crate::size::{Bytes, Count};
+
+/// Show what the database holds and costs
+///
+/// Entries are stored entries: replaced and deleted ones count until a compaction drops them. Input and
+/// output are what opening the database took.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  turbidite stats fruits.db
+  turbidite stats fruits.db --json | jq .disk_bytes")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    #[command(flatten)]
+    figures: Figures,
+}
+
+impl Arguments {
+    pub(crate) fn run(&self) -> Result<()> {
+        let database = self.database.open_to_read()?;
+        let stats = database.stats();
+        if self.figures.json {
+            return output::print_json(&as_json(&stats, database.recovery()));
+        }
+        let mut out = output::stdout();
+        write_database(&stats, database.recovery(), &mut out)?;
+        write_keyspaces(&stats.keyspaces, &mut out)?;
+        write_levels(&stats.keyspaces, &mut out)?;
+        Ok(out.flush()?)
+    }
+}
+
+fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
+    let (io, memory) = (&stats.io, &stats.memory);
+    json!({
+        "disk_bytes": stats.disk_bytes,
+        "last_seqno": stats.last_seqno,
+        "log": { "segments": stats.log.segments, "bytes": stats.log.bytes },
+        "recovery": {
+            "clean": recovery.clean,
+            "replayed_writes": recovery.replayed_writes,
+            "dropped_bytes": recovery.dropped_bytes,
+        },
+        "memory": {
+            "budget": memory.budget, "memtables": memory.memtables,
+            "block_cache": memory.block_cache, "tables": memory.tables,
+        },
+        "io": {
+            "requests": io.requests, "hits": io.hits,
+            "reads": io.reads, "read_bytes": io.read_bytes,
+            "writes": io.writes, "written_bytes": io.written_bytes, "syncs": io.syncs,
+        },
+        "keyspaces": stats.keyspaces.iter().map(keyspace_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn keyspace_as_json(keyspace: &KeyspaceStats) -> Value {
+    let levels = keyspace.levels.iter().map(|level| {
+        json!({
+            "level": level.level, "tables": level.tables,
+            "bytes": level.bytes, "entries": level.entries,
+        })
+    });
+    json!({
+        "keyspace": keyspace.name,
+        "engine": keyspace.engine.to_string(),
+        "file": keyspace.layer.to_string(),
+        "entries": keyspace.entries,
+        "disk_bytes": keyspace.disk_bytes,
+        "memory_bytes": keyspace.memory_bytes,
+        "flushes": keyspace.flushes,
+        "compactions": keyspace.compactions,
+        "levels": levels.collect::<Vec<_>>(),
+    })
+}
+
+fn write_database(stats: &Stats, recovery: &RecoveryReport, out: &mut impl Write) -> Result<()> {
+    let (io, memory, log) = (&stats.io, &stats.memory, &stats.log);
+    writeln!(out, "on disk    {}", Bytes(stats.disk_bytes))?;
+    writeln!(out, "log        {} in {} segments", Bytes(log.bytes), Count(log.segments))?;
+    writeln!(out, "writes     {} so far", Count(stats.last_seqno))?;
+    writeln!(
+        out,
+        "recovery   {}, {} writes replayed, {} dropped",
+        if recovery.clean { "clean" } else { "after an unclean end" },
+        Count(recovery.replayed_writes),
+        Bytes(recovery.dropped_bytes)
+    )?;
+    writeln!(
+        out,
+        "memory     {} budget; {} memtables, {} block cache, {} tables",
+        Bytes(memory.budget),
+        Bytes(memory.memtables),
+        Bytes(memory.block_cache),
+        Bytes(memory.tables)
+    )?;
+    writeln!(
+        out,
+        "io         {} requests, {} hits, {} reads ({}), {} writes ({}), {} syncs",
+        Count(io.requests),
+        Count(io.hits),
+        Count(io.reads),
+        Bytes(io.read_bytes),
+        Count(io.writes),
+        Bytes(io.written_bytes),
+        Count(io.syncs)
+    )?;
+    Ok(())
+}
+
+fn write_keyspaces(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
+    let header =
+        ["keyspace", "engine", "file", "entries", "on disk", "memory", "flushes", "compactions"];
+    let mut table = Figure::new(&header, 3);
+    for keyspace in keyspaces {
+        table.row(vec![
+            keyspace.name.clone(),
+            keyspace.engine.to_string(),
+            keyspace.layer.to_string(),
+            Count(keyspace.entries).to_string(),
+            Bytes(keyspace.disk_bytes).to_string(),
+            Bytes(keyspace.memory_bytes).to_string(),
+            Count(keyspace.flushes).to_string(),
+            Count(keyspace.compactions).to_string(),
+        ]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}
+
+fn write_levels(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
+    let mut table = Figure::new(&["keyspace", "level", "tables", "entries", "bytes"], 1);
+    for keyspace in keyspaces {
+        for level in &keyspace.levels {
+            table.row(vec![
+                keyspace.name.clone(),
+                level.level.to_string(),
+                Count(level.tables).to_string(),
+                Count(level.entries).to_string(),
+                Bytes(level.bytes).to_string(),
+            ]);
+        }
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}

@@ -1,0 +1,178 @@
+//! The figures of a benchmark, as a table for people and as JSON for programs.
+
+use std::io::{self, Write};
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use turbidite::MemoryStats;
+
+use super::{Phase, Plan, name};
+use crate::machine;
+use crate::output::Figure;
+use crate::size::{Bytes, Count, ratio};
+
+/// What a phase cost.
+pub(crate) struct Measurement {
+    pub(super) phase: Phase,
+    pub(super) operations: u64,
+    /// Bytes of keys and values that the operations moved.
+    pub(super) user_bytes: u64,
+    pub(super) seconds: f64,
+    /// How long the database worked on after the last operation of a writing phase.
+    pub(super) settle_seconds: f64,
+    /// Nanoseconds for each operation.
+    pub(super) latencies: Histogram<u64>,
+    /// What the file layer wrote, to the end of the settling.
+    pub(super) written_bytes: u64,
+    pub(super) space_bytes: u64,
+    /// Bytes of the keys and values that can be read.
+    pub(super) live_bytes: u64,
+    pub(super) peak_rss_bytes: u64,
+}
+
+impl Measurement {
+    fn operations_per_second(&self) -> f64 {
+        ratio(self.operations as f64, self.seconds)
+    }
+
+    fn microseconds(&self, quantile: f64) -> f64 {
+        self.latencies.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    fn longest_microseconds(&self) -> f64 {
+        self.latencies.max() as f64 / 1e3
+    }
+
+    fn write_amplification(&self) -> f64 {
+        if !self.phase.writes() {
+            return 0.0;
+        }
+        ratio(self.written_bytes as f64, self.user_bytes as f64)
+    }
+
+    fn space_amplification(&self) -> f64 {
+        ratio(self.space_bytes as f64, self.live_bytes as f64)
+    }
+
+    /// The figures under their fixed names. What has no meaning for the phase is 0.
+    pub(crate) fn as_json(&self, plan: &Plan) -> Value {
+        json!({
+            "engine": name(plan.engine),
+            "file": name(plan.file),
+            "durability": name(plan.durability),
+            "phase": name(self.phase),
+            "order": name(plan.order),
+            "records": plan.records,
+            "threads": plan.threads,
+            "seconds": self.seconds,
+            "ops_per_second": self.operations_per_second(),
+            "p50_us": self.microseconds(0.5),
+            "p99_us": self.microseconds(0.99),
+            "p999_us": self.microseconds(0.999),
+            "max_us": self.longest_microseconds(),
+            "written_bytes": self.written_bytes,
+            "space_bytes": self.space_bytes,
+            "write_amplification": self.write_amplification(),
+            "space_amplification": self.space_amplification(),
+            "peak_rss_bytes": self.peak_rss_bytes,
+        })
+    }
+
+    fn as_row(&self) -> Vec<String> {
+        let amplification = |figure: f64| match figure {
+            0.0 => String::from("-"),
+            _ => format!("{figure:.2}"),
+        };
+        let settle =
+            if self.phase.writes() { format!("{:.2}", self.settle_seconds) } else { "-".into() };
+        vec![
+            name(self.phase),
+            format!("{:.2}", self.seconds),
+            settle,
+            Count(self.operations_per_second() as u64).to_string(),
+            format!("{:.1}", ratio(self.user_bytes as f64, self.seconds) / 1e6),
+            format!("{:.2}", self.microseconds(0.5)),
+            format!("{:.2}", self.microseconds(0.99)),
+            format!("{:.2}", self.microseconds(0.999)),
+            format!("{:.0}", self.longest_microseconds()),
+            Bytes(self.written_bytes).to_string(),
+            amplification(self.write_amplification()),
+            Bytes(self.space_bytes).to_string(),
+            amplification(self.space_amplification()),
+            Bytes(self.peak_rss_bytes).to_string(),
+        ]
+    }
+}
+
+const HEADER: [&str; 14] = [
+    "phase",
+    "seconds",
+    "settle s",
+    "ops/s",
+    "MB/s",
+    "p50 µs",
+    "p99 µs",
+    "p99.9 µs",
+    "max µs",
+    "written",
+    "w-amp",
+    "on disk",
+    "s-amp",
+    "peak RSS",
+];
+
+/// Writes the figures of all phases.
+pub(crate) fn write_table(measurements: &[Measurement], out: &mut impl Write) -> io::Result<()> {
+    let mut table = Figure::new(&HEADER, 1);
+    measurements.iter().for_each(|measurement| table.row(measurement.as_row()));
+    table.write(out)
+}
+
+/// What a reader of the figures has to know about the run.
+pub(crate) struct Heading<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) memory: MemoryStats,
+    pub(crate) place: String,
+}
+
+impl Heading<'_> {
+    /// Writes the heading and an empty line.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let plan = self.plan;
+        let user_bytes = u64::from(plan.records) * plan.record_bytes();
+        writeln!(
+            out,
+            "turbidite {}: engine {}, file {}, durability {}, {} order, {} thread{}, seed {}",
+            env!("CARGO_PKG_VERSION"),
+            name(plan.engine),
+            name(plan.file),
+            name(plan.durability),
+            name(plan.order),
+            plan.threads,
+            if plan.threads == 1 { "" } else { "s" },
+            plan.seed
+        )?;
+        writeln!(
+            out,
+            "{} records, keys of {} B, values of {} B ({:.0} % random): {} of user data",
+            Count(u64::from(plan.records)),
+            plan.key_size,
+            plan.value_size,
+            plan.value_entropy * 100.0,
+            Bytes(user_bytes)
+        )?;
+        let (machine, budget) = (machine::memory_bytes(), self.memory.budget);
+        let fits = |limit: u64| if user_bytes <= limit { "fits" } else { "does not fit" };
+        writeln!(
+            out,
+            "{} cores, {} memory; memory budget {} (the data {}); files stay in the page cache of \
+             the system (the data {})",
+            machine::cores(),
+            Bytes(machine),
+            Bytes(budget),
+            fits(budget),
+            fits(machine)
+        )?;
+        writeln!(out, "in {}; no cache is dropped between the phases\n", self.place)
+    }
+}

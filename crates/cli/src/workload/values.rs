@@ -1,0 +1,69 @@
+//! Values with a chosen share of randomness: slices of a pool that is made once.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// How many different places of the pool values start at. It stays in the processor's cache.
+const STARTS: usize = 1 << 20;
+
+/// The pool repeats this pattern: random bytes, then one byte repeated.
+const STRIPE: usize = 128;
+
+/// The pool of all values.
+pub(super) struct Values {
+    pool: Vec<u8>,
+    size: usize,
+    seed: u64,
+}
+
+impl Values {
+    /// A pool for values of `size` bytes, of which the share `entropy` (0 to 1) is random.
+    pub(super) fn new(size: usize, entropy: f64, seed: u64) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut pool = vec![b'.'; STARTS + size];
+        for stripe in pool.chunks_mut(STRIPE) {
+            let random = (stripe.len() as f64 * entropy).round() as usize;
+            rng.fill_bytes(&mut stripe[..random]);
+        }
+        Self { pool, size, seed }
+    }
+
+    /// Where the value of `record` starts in its `version`.
+    pub(super) fn start(&self, record: u32, version: u32) -> u32 {
+        let seed = self.seed ^ (u64::from(version) << 32 | u64::from(record));
+        let mixed = Xoshiro256PlusPlus::seed_from_u64(seed).next_u64();
+        (mixed % STARTS as u64) as u32
+    }
+
+    /// The value that starts there.
+    pub(super) fn at(&self, start: u32) -> &[u8] {
+        &self.pool[start as usize..][..self.size]
+    }
+
+    /// Whether `value` has the length and the first bytes of the value that starts there.
+    pub(super) fn matches(&self, value: &[u8], start: u32) -> bool {
+        let checked = self.size.min(16);
+        value.len() == self.size && value[..checked] == self.at(start)[..checked]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_asked_share_is_random() {
+        for entropy in [0.0, 0.5, 1.0] {
+            let values = Values::new(100, entropy, 3);
+            let dots = values.pool.iter().filter(|&&byte| byte == b'.').count();
+            let share = 1.0 - dots as f64 / values.pool.len() as f64;
+            assert!((share - entropy).abs() < 0.01, "{share} {entropy}");
+            let start = values.start(9, 1);
+            assert_ne!(start, values.start(9, 2));
+            assert_eq!(values.at(start).len(), 100);
+            assert!(values.matches(values.at(start), start));
+            assert!(!values.matches(&values.at(start)[1..], start));
+        }
+        assert!(Values::new(0, 1.0, 3).matches(b"", 0));
+    }
+}

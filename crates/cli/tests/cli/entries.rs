@@ -1,0 +1,93 @@
+//! put, get, delete, scan, count.
+
+use super::*;
+
+fn fruits() -> Place {
+    let place = Place::new();
+    for (key, value) in [("apple", "red"), ("apricot", "orange"), ("pear", "green"), ("plum", "")] {
+        assert_eq!(place.run(&["put", "DB", key, value]).good(), b"");
+    }
+    place
+}
+
+#[test]
+fn put_then_get() {
+    let place = fruits();
+    assert_eq!(place.run(&["get", "DB", "apple"]).text(), "red\n");
+    assert_eq!(place.run(&["get", "DB", "plum"]).text(), "\n");
+    assert_eq!(place.run(&["get", "DB", "-n", "apple"]).text(), "red");
+    place.run(&["put", "DB", "apple", "-5", "--durability", "sync"]).good();
+    assert_eq!(place.run(&["get", "DB", "apple", "--memory-budget", "32MiB"]).text(), "-5\n");
+    place.run(&["put", "DB", "--", "-k", "--v"]).good();
+    assert_eq!(place.run(&["get", "DB", "--", "-k"]).text(), "--v\n");
+}
+
+#[test]
+fn keyspaces_are_apart() {
+    let place = fruits();
+    place.run(&["put", "DB", "--keyspace", "prices", "apple", "0.40"]).good();
+    assert_eq!(place.run(&["get", "DB", "--keyspace", "prices", "apple"]).text(), "0.40\n");
+    assert_eq!(place.run(&["get", "DB", "apple"]).text(), "red\n");
+    assert_eq!(place.run(&["count", "DB", "-k", "prices"]).text(), "1\n");
+}
+
+#[test]
+fn delete_is_quiet_about_missing_keys() {
+    let place = fruits();
+    place.run(&["delete", "DB", "apple", "nothing", "pear", "--durability", "os"]).good();
+    assert_eq!(place.run(&["scan", "DB", "--keys-only"]).text(), "apricot\nplum\n");
+    place.run(&["delete", "DB", "nothing"]).good();
+}
+
+#[test]
+fn scan_chooses() {
+    let place = fruits();
+    let scan = |options: &[&str]| place.run(&[&["scan", "DB"], options].concat()).text();
+    assert_eq!(scan(&[]), "apple\tred\napricot\torange\npear\tgreen\nplum\t\n");
+    assert_eq!(scan(&["--prefix", "ap", "--keys-only"]), "apple\napricot\n");
+    assert_eq!(scan(&["--prefix", "ap", "--keys-only", "--reverse"]), "apricot\napple\n");
+    assert_eq!(scan(&["--from", "apricot", "--to", "plum", "--keys-only"]), "apricot\npear\n");
+    assert_eq!(scan(&["--from", "b", "--keys-only"]), "pear\nplum\n");
+    assert_eq!(scan(&["--to", "apricot"]), "apple\tred\n");
+    assert_eq!(scan(&["--reverse", "--limit", "1", "--keys-only"]), "plum\n");
+    assert_eq!(scan(&["--limit", "0"]), "");
+    assert_eq!(scan(&["--from", "pear", "--to", "pear"]), "");
+    place.run(&["scan", "DB", "--from", "b", "--to", "a"]).bad(2);
+    assert_eq!(place.run(&["scan", "DB", "--from", "b", "--prefix", "a"]).code, Some(2));
+}
+
+#[test]
+fn count_counts() {
+    let place = fruits();
+    assert_eq!(place.run(&["count", "DB"]).text(), "4\n");
+    assert_eq!(place.run(&["count", "DB", "--prefix", "p"]).text(), "2\n");
+    assert_eq!(place.run(&["count", "DB", "--from", "apricot", "--to", "plum"]).text(), "2\n");
+}
+
+#[test]
+fn hex_carries_any_bytes() {
+    let place = Place::new();
+    place.run(&["put", "DB", "--hex", "00ff0a", "0d0a09"]).good();
+    place.run(&["put", "DB", "--hex", "00FE", ""]).good();
+    assert_eq!(place.run(&["get", "DB", "--hex", "00ff0a"]).text(), "0d0a09\n");
+    assert_eq!(place.run(&["get", "DB", "--hex", "00FF0A"]).text(), "0d0a09\n");
+    assert_eq!(place.run(&["scan", "DB", "--hex"]).text(), "00fe\t\n00ff0a\t0d0a09\n");
+    assert_eq!(place.run(&["scan", "DB", "--hex", "--prefix", "00ff"]).text(), "00ff0a\t0d0a09\n");
+    assert_eq!(place.run(&["count", "DB", "--hex", "--from", "00ff"]).text(), "1\n");
+    place.run(&["delete", "DB", "--hex", "00fe"]).good();
+    assert_eq!(place.run(&["count", "DB"]).text(), "1\n");
+    let message = place.run(&["get", "DB", "--hex", "0g"]).bad(2);
+    assert!(message.contains("hexadecimal"), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn arguments_are_bytes() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    let mut put = place.command(&["put", "DB"]);
+    put.arg(OsStr::from_bytes(b"k\xff")).arg(OsStr::from_bytes(b"\xfe"));
+    assert!(put.status().unwrap().success());
+    assert_eq!(place.run(&["get", "DB", "--hex", "6bff"]).text(), "fe\n");
+}

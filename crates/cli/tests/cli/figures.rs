@@ -1,0 +1,94 @@
+//! The commands that print figures, and the names in their JSON.
+
+use super::*;
+
+fn imported() -> (Place, Value) {
+    let place = Place::new();
+    let file = place.file("input", b"b\t1\na\t2\n");
+    let import = place.run(&["import", "DB", &file, "--format", "tsv", "--key", "1", "--json"]);
+    let figures = import.json().remove(0);
+    (place, figures)
+}
+
+#[test]
+fn import_figures() {
+    let (place, figures) = imported();
+    let expected = [
+        "keyspace",
+        "records",
+        "bytes",
+        "seconds",
+        "records_per_second",
+        "duplicates",
+        "malformed",
+    ];
+    assert_eq!(names(&figures), expected);
+    assert_eq!((&figures["records"], &figures["bytes"]), (&2.into(), &8.into()));
+    assert_eq!(figures["keyspace"], "default");
+    let file = place.file("input", b"b\t1\na\t2\n");
+    let import = place.run(&["import", "DB", &file, "--format", "tsv", "--key", "1"]);
+    assert_eq!(import.err, "", "no bar without a terminal");
+    let line = import.text();
+    assert!(line.starts_with("2 records, 8 B, ") && line.ends_with(" records/s\n"), "{line}");
+}
+
+#[test]
+fn count_and_keyspaces() {
+    let (place, _) = imported();
+    let count = place.run(&["count", "DB", "--json"]).text();
+    assert_eq!(count, "{\"keyspace\":\"default\",\"count\":2}\n");
+    let mut keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
+    keyspaces.sort_by_key(|keyspace| keyspace["keyspace"].as_str().unwrap().to_owned());
+    assert_eq!(keyspaces.len(), 2);
+    assert_eq!(names(&keyspaces[0]), ["keyspace", "engine", "file", "logged"]);
+    assert_eq!(keyspaces[0]["keyspace"], "default");
+    assert_eq!(keyspaces[1]["keyspace"], "default.order");
+    assert_eq!((&keyspaces[0]["engine"], &keyspaces[0]["logged"]), (&"lsm".into(), &true.into()));
+    assert!(place.run(&["keyspaces", "DB"]).text().contains("default.order"));
+}
+
+#[test]
+fn stats() {
+    let (place, _) = imported();
+    place.run(&["compact", "DB"]).good();
+    let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
+    let expected = ["disk_bytes", "last_seqno", "log", "recovery", "memory", "io", "keyspaces"];
+    assert_eq!(names(&stats), expected);
+    assert_eq!(names(&stats["log"]), ["segments", "bytes"]);
+    assert_eq!(names(&stats["recovery"]), ["clean", "replayed_writes", "dropped_bytes"]);
+    assert_eq!(names(&stats["memory"]), ["budget", "memtables", "block_cache", "tables"]);
+    let expected = ["requests", "hits", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
+    assert_eq!(names(&stats["io"]), expected);
+    let expected = [
+        "keyspace",
+        "engine",
+        "file",
+        "entries",
+        "disk_bytes",
+        "memory_bytes",
+        "flushes",
+        "compactions",
+        "levels",
+    ];
+    assert_eq!(stats["keyspaces"].as_array().unwrap().len(), 2);
+    assert_eq!(names(&stats["keyspaces"][0]), expected);
+    for level in stats["keyspaces"][0]["levels"].as_array().unwrap() {
+        assert_eq!(names(level), ["level", "tables", "bytes", "entries"]);
+    }
+    let text = place.run(&["stats", "DB"]).text();
+    assert!(text.contains("on disk") && text.contains("default.order"), "{text}");
+}
+
+#[test]
+fn verify_and_compact() {
+    let (place, _) = imported();
+    let compact = place.run(&["compact", "DB", "--json"]).json().remove(0);
+    let expected = ["keyspace", "seconds", "disk_bytes_before", "disk_bytes_after"];
+    assert_eq!(names(&compact), expected);
+    assert!(place.run(&["compact", "DB"]).text().starts_with("default: "));
+    let verify = place.run(&["verify", "DB", "--json"]).json().remove(0);
+    assert_eq!(names(&verify), ["files", "bytes", "entries", "problems"]);
+    assert_eq!(verify["problems"], Value::Array(vec![]));
+    assert!(place.run(&["verify", "DB"]).text().ends_with(" 0 problems\n"));
+    assert_eq!(place.run(&["count", "DB"]).text(), "2\n");
+}
