@@ -109,8 +109,7 @@ struct NameHasher(u64);
 impl Hasher for NameHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
-        let product =
-            u128::from(self.0 ^ number ^ 0x2d35_8dcc_aa6c_78a5) * 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.0 ^ number ^ 0x2d35_8dcc_aa6c_78a5) * 0x9e37_79b9_7f4a_7c15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
 

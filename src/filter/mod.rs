@@ -134,7 +134,7 @@ impl Bloom {
 /// The line of a key, from the upper half of its hash.
 #[inline]
 fn line_of(hash: u64, lines: usize) -> usize {
-    ((hash >> 32) * lines as u64 >> 32) as usize
+    (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
 /// The bits of a key in its line, from the lower half of its hash.

@@ -147,7 +147,7 @@ impl TableCursor {
         }
     }
 
-    fn to_next_block(&mut self) -> Result<()> {
+    fn enter_next_block(&mut self) -> Result<()> {
         match self.loaded {
             Some(block) => {
                 self.load(block + 1)?;
@@ -157,7 +157,7 @@ impl TableCursor {
         }
     }
 
-    fn to_previous_block(&mut self) -> Result<()> {
+    fn enter_previous_block(&mut self) -> Result<()> {
         match self.loaded {
             Some(block) if block > 0 => {
                 self.load(block - 1)?;
@@ -190,7 +190,7 @@ impl EntryCursor for TableCursor {
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         self.load(self.table.parts.index.find(key, trailer))?;
         self.within(|block| block.seek(key, trailer))?;
-        if self.block.is_valid() { Ok(()) } else { self.to_next_block() }
+        if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
@@ -200,19 +200,19 @@ impl EntryCursor for TableCursor {
         }
         self.load(block)?;
         self.within(|block| block.seek_before(key, trailer))?;
-        if self.block.is_valid() { Ok(()) } else { self.to_previous_block() }
+        if self.block.is_valid() { Ok(()) } else { self.enter_previous_block() }
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
         self.within(BlockCursor::next)?;
-        if self.block.is_valid() { Ok(()) } else { self.to_next_block() }
+        if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
         self.within(BlockCursor::prev)?;
-        if self.block.is_valid() { Ok(()) } else { self.to_previous_block() }
+        if self.block.is_valid() { Ok(()) } else { self.enter_previous_block() }
     }
 
     #[inline]
