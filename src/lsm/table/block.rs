@@ -210,3 +210,72 @@ pub(super) fn head(suffix: &[u8]) -> u32 {
     bytes[..suffix.len()].copy_from_slice(suffix);
     u32::from_be_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::block_builder::BlockBuilder;
+    use super::*;
+    use crate::base::Kind;
+
+    fn block(keys: &[&[u8]]) -> Vec<u8> {
+        let mut builder = BlockBuilder::default();
+        for key in keys {
+            builder.add(key, Trailer::new(1, Kind::Put), b"v");
+        }
+        let expected = builder.len();
+        let mut bytes = Vec::new();
+        builder.finish(&mut bytes);
+        assert!(builder.is_empty() && bytes.len() <= expected);
+        bytes
+    }
+
+    #[test]
+    fn a_tail_that_does_not_fit_is_refused() {
+        let whole = block(&[b"key1", b"key2", b"key3"]);
+        let tail = whole.len() - TAIL;
+        let body = tail as u32 - 3;
+        for (count, prefix, width, fits) in [
+            (3, 3, 2, true),
+            (body / 6, 3, 2, true),
+            (body / 6 + 1, 3, 2, false),
+            (body / 8 + 1, 3, 4, false),
+            (0, 3, 2, false),
+            (3, 3, 3, false),
+            (3, body + 4, 2, false),
+            (u32::MAX, 3, 4, false),
+            (3, u32::MAX, 2, false),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[tail..tail + 4].copy_from_slice(&count.to_le_bytes());
+            bytes[tail + 4..tail + 8].copy_from_slice(&prefix.to_le_bytes());
+            bytes[tail + 8] = width;
+            assert_eq!(Block::parse(&bytes).is_ok(), fits, "{count} {prefix} {width}");
+        }
+        for len in 0..TAIL {
+            assert!(Block::parse(&whole[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_outside_the_prefix_are_placed() {
+        let bytes = block(&[b"key1", b"key1\0", b"key1\0\0\0\0\0", b"key3"]);
+        let block = Block::parse(&bytes).expect("whole");
+        assert_eq!(block.prefix(), b"key");
+        let cases: [(&[u8], usize); 9] = [
+            (b"", 0),
+            (b"kex", 0),
+            (b"key", 0),
+            (b"key1", 0),
+            (b"key1\0\0", 2),
+            (b"key2", 3),
+            (b"key3\0", 4),
+            (b"kez", 4),
+            (b"l", 4),
+        ];
+        for (key, place) in cases {
+            assert_eq!(block.lower_bound(key, Trailer::NEWEST), Ok(place));
+        }
+        assert!(block.find(b"key3", Trailer::OLDEST).is_ok_and(|found| found.is_none()));
+        assert!(block.find(b"key1\0", Trailer::NEWEST).is_ok_and(|found| found.is_some()));
+    }
+}

@@ -115,6 +115,11 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(&bad, 9, 1050).is_err(), "bit {bit}");
         }
+        let mut named = bytes;
+        named[32] ^= 1;
+        let sum = sum_of(&named, 9, 1050);
+        named[40..44].copy_from_slice(&sum.to_le_bytes());
+        assert!(decode(&named, 9, 1050).is_err());
         let mut newer = bytes;
         newer[44] = 2;
         let error = decode(&newer, 9, 1050).expect_err("newer");

@@ -20,21 +20,14 @@ fn small_table() -> (Vec<Entry>, Vec<u8>) {
     (entries, bytes)
 }
 
-/// All that the table has, read in every way; an error if any way fails.
-fn read_all(table: &Arc<Table>, entries: &[Entry]) -> Result<Vec<Entry>> {
-    for (key, trailer, value) in entries {
-        let found = table.get(key, hash64(key), trailer.seqno())?;
-        assert_eq!(found, Some((*trailer, value[..].into())));
-    }
+/// All that the table has, read by a cursor.
+fn scan(table: &Arc<Table>, mode: ReadMode) -> Result<Vec<Entry>> {
     let mut found = Vec::new();
-    for mode in [ReadMode::Point, ReadMode::Sequential] {
-        found.clear();
-        let mut cursor = table.cursor(mode);
-        cursor.seek_to_first()?;
-        while cursor.is_valid() {
-            found.push((cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec()));
-            cursor.next()?;
-        }
+    let mut cursor = table.cursor(mode);
+    cursor.seek_to_first()?;
+    while cursor.is_valid() {
+        found.push((cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec()));
+        cursor.next()?;
     }
     Ok(found)
 }
@@ -47,10 +40,15 @@ fn every_flip_is_an_error_or_harmless() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         for reach in REACHES {
             let Ok(table) = open(&bytes, reach) else { continue };
-            assert!(table.verify().is_err(), "bit {bit} is not seen by verify");
-            if let Ok(found) = read_all(&table, &entries) {
-                assert_eq!(found, entries, "bit {bit}");
+            for mode in [ReadMode::Sequential, ReadMode::Point] {
+                assert!(scan(&table, mode).is_err(), "bit {bit} is not seen by a cursor");
             }
+            for (key, trailer, value) in &entries {
+                if let Ok(found) = table.get(key, hash64(key), trailer.seqno()) {
+                    assert_eq!(found, Some((*trailer, value[..].into())), "bit {bit}");
+                }
+            }
+            assert!(table.verify().is_err(), "bit {bit} is not seen by verify");
         }
     }
 }
@@ -244,10 +242,46 @@ fn changed_meaning_is_seen_by_verify() {
     assert!(verify(&block, index(b"b"), &empty, &properties).is_err(), "filter");
     let fewer = Properties { entries: 1, ..properties.clone() };
     assert!(verify(&block, index(b"b"), &full, &fewer).is_err(), "properties");
-    let entries = block.len() - 2 * (4 + 2) - 9;
-    for (at, what) in [(1, "order"), (entries, "head"), (entries + 10, "slot")] {
+    let heads = block.len() - 2 * (4 + 2) - 9;
+    for (at, what) in [(1, "order"), (heads, "head"), (heads + 10, "slot")] {
         let mut bent = block.clone();
         bent[at] ^= 0x10;
         assert!(verify(&bent, index(b"b"), &full, &properties).is_err(), "{what}");
     }
+}
+
+/// Blocks that are read without an error and still are not what a builder writes.
+#[test]
+fn irregular_blocks_are_seen_by_verify() {
+    let trailer = Trailer::new(1, Kind::Put);
+    let verify = |names: [&[u8]; 2], bend: &dyn Fn(&mut Vec<u8>)| {
+        let mut builder = super::super::block_builder::BlockBuilder::default();
+        let mut properties = Properties::default();
+        for name in names {
+            builder.add(name, trailer, b"value");
+            properties.count(name, trailer, 5);
+        }
+        properties.smallest = names[0].min(names[1]).to_vec();
+        properties.largest = names[1].to_vec();
+        let mut block = Vec::new();
+        builder.finish(&mut block);
+        bend(&mut block);
+        let mut index = IndexBuilder::default();
+        index.add(block.len() + stored::TRAILER, (b"c", trailer), None);
+        let filter = [vec![1], vec![0xff; 64]].concat();
+        let bytes = assemble(&[block], index.finish(), filter, properties.encode());
+        open(&bytes, REACHES[0]).expect("right checksums").verify()
+    };
+    let entry = 2 + 1 + 2 + 5;
+    verify([b"a", b"b"], &|_| ()).expect("as a builder writes it");
+    assert!(verify([b"b", b"b"], &|_| ()).is_err(), "the same entry twice");
+    let behind = |block: &mut Vec<u8>| block.insert(2 * entry, 0);
+    assert!(verify([b"a", b"b"], &behind).is_err(), "bytes behind the entries");
+    let between = |block: &mut Vec<u8>| {
+        block.insert(entry, 0);
+        let slot = 2 * entry + 1 + 2 * 4 + 2;
+        assert_eq!(block[slot], entry as u8);
+        block[slot] += 1;
+    };
+    assert!(verify([b"a", b"b"], &between).is_err(), "bytes between the entries");
 }
