@@ -1,8 +1,11 @@
 //! Turbidite: an embedded key-value store.
 
 mod base;
+mod cache;
 mod error;
+mod filter;
 mod iter;
+mod lsm;
 pub mod vfs;
 
 pub use base::{Slice, View};

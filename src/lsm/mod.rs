@@ -1,0 +1,3 @@
+//! The LSM-tree.
+
+pub(crate) mod table;

@@ -1,0 +1,281 @@
+//! A data block: entries in order, behind slots, the common prefix of their keys stripped once.
+//!
+//! ```text
+//! entries    one behind the other:
+//!              suffix length varint | suffix          the user key without the block's prefix
+//!              value length varint | trailer varint | value
+//! heads      u32 for each entry: the first four bytes of its suffix, padded with zeros, as a
+//!            big-endian number (stored little-endian): heads order like the suffixes
+//! slots      u16 or u32 for each entry: where it starts
+//! prefix     the common prefix of all user keys
+//! tail       count u32 | prefix length u32 | bytes of a slot u8 (2 or 4)
+//! ```
+//!
+//! A search is binary over the heads, which lie in a few cache lines, and touches entries only where
+//! heads are equal.
+//!
+//! Invariants of a parsed block: it has an entry, and heads, slots and prefix lie inside it. All else is
+//! checked when it is used, so that a hostile block gives [`Damage`] or false data, and no panic.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::Damage;
+use crate::base::{Trailer, varint};
+
+/// The bytes at the end that say where everything is.
+pub(super) const TAIL: usize = 9;
+
+/// The bytes of a head.
+pub(super) const HEAD: usize = 4;
+
+/// Where the parts of a block are.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Layout {
+    count: usize,
+    heads: usize,
+    slots: usize,
+    prefix: usize,
+    prefix_end: usize,
+}
+
+impl Layout {
+    /// Reads the tail of a block.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Damage> {
+        Self::locate(bytes).ok_or(Damage("a block's tail does not fit the block"))
+    }
+
+    #[inline]
+    fn locate(bytes: &[u8]) -> Option<Self> {
+        let (body, tail) = bytes.split_last_chunk::<TAIL>()?;
+        let [c0, c1, c2, c3, p0, p1, p2, p3, width] = *tail;
+        let count = u32::from_le_bytes([c0, c1, c2, c3]) as usize;
+        let prefix_len = u32::from_le_bytes([p0, p1, p2, p3]) as usize;
+        if count == 0 || !matches!(width, 2 | 4) {
+            return None;
+        }
+        let prefix_end = body.len();
+        let prefix = prefix_end.checked_sub(prefix_len)?;
+        let slots = prefix.checked_sub(count.checked_mul(usize::from(width))?)?;
+        let heads = slots.checked_sub(count.checked_mul(HEAD)?)?;
+        Some(Self { count, heads, slots, prefix, prefix_end })
+    }
+
+    /// The number of entries, at least 1.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// A block that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block<'a> {
+    bytes: &'a [u8],
+    layout: Layout,
+}
+
+/// An entry of a block.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<'a> {
+    /// The user key behind the block's prefix.
+    pub(super) suffix: &'a [u8],
+    pub(super) trailer: Trailer,
+    /// Where the value is in the block.
+    pub(super) value: Range<usize>,
+}
+
+impl<'a> Block<'a> {
+    #[inline]
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Damage> {
+        Ok(Self { bytes, layout: Layout::parse(bytes)? })
+    }
+
+    /// The block in `bytes`, of which `layout` was read.
+    #[inline]
+    pub(super) fn with_layout(bytes: &'a [u8], layout: Layout) -> Self {
+        Self { bytes, layout }
+    }
+
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.layout.count
+    }
+
+    /// The common prefix of the user keys.
+    #[inline]
+    pub(super) fn prefix(&self) -> &'a [u8] {
+        &self.bytes[self.layout.prefix..self.layout.prefix_end]
+    }
+
+    /// The bytes of the entries.
+    pub(super) fn entries_len(&self) -> usize {
+        self.layout.heads
+    }
+
+    pub(super) fn head(&self, index: usize) -> u32 {
+        u32::from_le_bytes(self.heads()[index])
+    }
+
+    #[inline]
+    fn heads(&self) -> &'a [[u8; HEAD]] {
+        self.bytes[self.layout.heads..self.layout.slots].as_chunks().0
+    }
+
+    /// Where entry `index` starts, as its slot says.
+    #[inline]
+    pub(super) fn start(&self, index: usize) -> usize {
+        let Layout { count, slots, prefix, .. } = self.layout;
+        let slots = &self.bytes[slots..prefix];
+        if slots.len() == 2 * count {
+            usize::from(u16::from_le_bytes(slots.as_chunks().0[index]))
+        } else {
+            u32::from_le_bytes(slots.as_chunks().0[index]) as usize
+        }
+    }
+
+    /// Entry `index`, which must be below the count.
+    #[inline]
+    pub(super) fn entry(&self, index: usize) -> Result<Entry<'a>, Damage> {
+        self.decode(self.start(index)).ok_or(Damage("an entry does not fit its block"))
+    }
+
+    #[inline]
+    fn decode(&self, start: usize) -> Option<Entry<'a>> {
+        let mut rest = self.bytes.get(start..self.layout.heads)?;
+        let suffix = varint::take_prefixed(&mut rest)?;
+        let value_len = varint::take(&mut rest)?;
+        let trailer = Trailer::from_bits(varint::take(&mut rest)?)?;
+        let at = self.layout.heads - rest.len();
+        varint::take_bytes(&mut rest, value_len)?;
+        Some(Entry { suffix, trailer, value: at..self.layout.heads - rest.len() })
+    }
+
+    /// The first entry that is not before `(key, trailer)`; the count if there is none.
+    #[inline]
+    pub(super) fn lower_bound(&self, key: &[u8], trailer: Trailer) -> Result<usize, Damage> {
+        match key.strip_prefix(self.prefix()) {
+            Some(suffix) => self.lower_bound_of(suffix, trailer),
+            None if key < self.prefix() => Ok(0),
+            None => Ok(self.count()),
+        }
+    }
+
+    /// The newest entry of `key` that is not before `trailer`, if there is one.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8], trailer: Trailer) -> Result<Option<Entry<'a>>, Damage> {
+        let Some(suffix) = key.strip_prefix(self.prefix()) else { return Ok(None) };
+        let index = self.lower_bound_of(suffix, trailer)?;
+        if index == self.count() {
+            return Ok(None);
+        }
+        let entry = self.entry(index)?;
+        Ok((entry.suffix == suffix).then_some(entry))
+    }
+
+    #[inline]
+    fn lower_bound_of(&self, suffix: &[u8], trailer: Trailer) -> Result<usize, Damage> {
+        let heads = self.heads();
+        let wanted = head(suffix);
+        let mut low = heads.partition_point(|&head| u32::from_le_bytes(head) < wanted);
+        let equal = |&head: &[u8; HEAD]| u32::from_le_bytes(head) == wanted;
+        if !heads.get(low).is_some_and(equal) {
+            return Ok(low);
+        }
+        let mut high = low + 1;
+        if heads.get(high).is_some_and(equal) {
+            high += heads[high..].partition_point(equal);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            let entry = self.entry(middle)?;
+            match entry.suffix.cmp(suffix).then_with(|| trailer.cmp(&entry.trailer)) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
+            }
+        }
+        Ok(low)
+    }
+}
+
+/// The first four bytes of a suffix as a number that orders like it.
+#[inline]
+pub(super) fn head(suffix: &[u8]) -> u32 {
+    if let Some(bytes) = suffix.first_chunk() {
+        return u32::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; HEAD];
+    bytes[..suffix.len()].copy_from_slice(suffix);
+    u32::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block_builder::BlockBuilder;
+    use super::*;
+    use crate::base::Kind;
+
+    fn block(keys: &[&[u8]]) -> Vec<u8> {
+        let mut builder = BlockBuilder::default();
+        for key in keys {
+            builder.add(key, Trailer::new(1, Kind::Put), b"v");
+        }
+        let expected = builder.len();
+        let mut bytes = Vec::new();
+        builder.finish(&mut bytes);
+        assert!(builder.is_empty() && bytes.len() <= expected);
+        bytes
+    }
+
+    #[test]
+    fn a_tail_that_does_not_fit_is_refused() {
+        let whole = block(&[b"key1", b"key2", b"key3"]);
+        let tail = whole.len() - TAIL;
+        let body = tail as u32 - 3;
+        for (count, prefix, width, fits) in [
+            (3, 3, 2, true),
+            (body / 6, 3, 2, true),
+            (body / 6 + 1, 3, 2, false),
+            (body / 8 + 1, 3, 4, false),
+            (0, 3, 2, false),
+            (3, 3, 3, false),
+            (3, body + 4, 2, false),
+            (u32::MAX, 3, 4, false),
+            (3, u32::MAX, 2, false),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[tail..tail + 4].copy_from_slice(&count.to_le_bytes());
+            bytes[tail + 4..tail + 8].copy_from_slice(&prefix.to_le_bytes());
+            bytes[tail + 8] = width;
+            assert_eq!(Block::parse(&bytes).is_ok(), fits, "{count} {prefix} {width}");
+        }
+        for len in 0..TAIL {
+            assert!(Block::parse(&whole[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_outside_the_prefix_are_placed() {
+        let bytes = block(&[b"key1", b"key1\0", b"key1\0\0\0\0\0", b"key3"]);
+        let block = Block::parse(&bytes).expect("whole");
+        assert_eq!(block.prefix(), b"key");
+        let cases: [(&[u8], usize); 9] = [
+            (b"", 0),
+            (b"kex", 0),
+            (b"key", 0),
+            (b"key1", 0),
+            (b"key1\0\0", 2),
+            (b"key2", 3),
+            (b"key3\0", 4),
+            (b"kez", 4),
+            (b"l", 4),
+        ];
+        for (key, place) in cases {
+            assert_eq!(block.lower_bound(key, Trailer::NEWEST), Ok(place));
+        }
+        assert!(block.find(b"key3", Trailer::OLDEST).is_ok_and(|found| found.is_none()));
+        assert!(block.find(b"key1\0", Trailer::NEWEST).is_ok_and(|found| found.is_some()));
+    }
+}

@@ -1,0 +1,139 @@
+//! A cursor over the entries of one block.
+
+use std::ops::Range;
+
+use super::Damage;
+use super::block::{Block, Layout};
+use crate::base::{Slice, Trailer, View};
+
+/// A position in a block, or outside of it. A new cursor has no block and is outside.
+///
+/// The current user key is kept whole in a buffer: the block's prefix is put there once, a step
+/// overwrites only the suffix.
+#[derive(Debug)]
+pub(super) struct BlockCursor {
+    block: Option<View>,
+    layout: Layout,
+    /// The current entry; the count when outside.
+    index: usize,
+    key: Vec<u8>,
+    prefix: usize,
+    trailer: Trailer,
+    value: Range<usize>,
+}
+
+impl BlockCursor {
+    pub(super) fn new() -> Self {
+        Self {
+            block: None,
+            layout: Layout::default(),
+            index: 0,
+            key: Vec::new(),
+            prefix: 0,
+            trailer: Trailer::OLDEST,
+            value: 0..0,
+        }
+    }
+
+    /// Takes another block and stands outside of it.
+    pub(super) fn set(&mut self, bytes: View) -> Result<(), Damage> {
+        self.clear();
+        let layout = Layout::parse(&bytes)?;
+        self.key.clear();
+        self.key.extend_from_slice(Block::with_layout(&bytes, layout).prefix());
+        self.prefix = self.key.len();
+        self.index = layout.count();
+        self.layout = layout;
+        self.block = Some(bytes);
+        Ok(())
+    }
+
+    /// Gives the block back and is outside.
+    pub(super) fn clear(&mut self) {
+        self.block = None;
+        self.layout = Layout::default();
+        self.index = 0;
+    }
+
+    pub(super) fn seek_to_first(&mut self) -> Result<(), Damage> {
+        self.go_to(0)
+    }
+
+    pub(super) fn seek_to_last(&mut self) -> Result<(), Damage> {
+        self.go_to(self.layout.count().wrapping_sub(1))
+    }
+
+    /// Moves to the first entry that is not before `(key, trailer)`.
+    pub(super) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<(), Damage> {
+        let index = self.lower_bound(key, trailer)?;
+        self.go_to(index)
+    }
+
+    /// Moves to the last entry before `(key, trailer)`.
+    pub(super) fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<(), Damage> {
+        let index = self.lower_bound(key, trailer)?;
+        self.go_to(index.wrapping_sub(1))
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<(), Damage> {
+        self.go_to(self.index + 1)
+    }
+
+    #[inline]
+    pub(super) fn prev(&mut self) -> Result<(), Damage> {
+        self.go_to(self.index.wrapping_sub(1))
+    }
+
+    #[inline]
+    pub(super) fn is_valid(&self) -> bool {
+        self.index < self.layout.count()
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    #[inline]
+    pub(super) fn trailer(&self) -> Trailer {
+        self.trailer
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], |bytes| &bytes[self.value.clone()])
+    }
+
+    #[inline]
+    pub(super) fn value_slice(&self) -> Slice {
+        match &self.block {
+            Some(bytes) => Slice::of_view(bytes, self.value.clone()),
+            None => Slice::from(&[][..]),
+        }
+    }
+
+    fn lower_bound(&self, key: &[u8], trailer: Trailer) -> Result<usize, Damage> {
+        match &self.block {
+            Some(bytes) => Block::with_layout(bytes, self.layout).lower_bound(key, trailer),
+            None => Ok(0),
+        }
+    }
+
+    /// Moves to entry `index`; outside if there is none.
+    #[inline]
+    fn go_to(&mut self, index: usize) -> Result<(), Damage> {
+        self.index = self.layout.count();
+        let Some(bytes) = &self.block else { return Ok(()) };
+        if index >= self.layout.count() {
+            return Ok(());
+        }
+        let entry = Block::with_layout(bytes, self.layout).entry(index)?;
+        self.key.truncate(self.prefix);
+        self.key.extend_from_slice(entry.suffix);
+        self.trailer = entry.trailer;
+        self.value = entry.value;
+        self.index = index;
+        Ok(())
+    }
+}

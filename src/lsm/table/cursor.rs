@@ -1,0 +1,290 @@
+//! A cursor over the entries of a table.
+//!
+//! Where the file lends its bytes, the cursor walks over them and only tells what it will need next.
+//! Elsewhere it reads *runs*, several neighbouring blocks with one call. A run is kept by the cursor
+//! alone and never enters the cache, so that a scan does not drive out what others need.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::block_cursor::BlockCursor;
+use super::index::Index;
+use super::{Damage, Table};
+use crate::base::{Slice, Trailer, View};
+use crate::error::Result;
+use crate::iter::EntryCursor;
+use crate::vfs::Hint;
+
+/// What a cursor is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadMode {
+    /// Looking here and there: through the cache; reads ahead after two steps to a neighbouring block.
+    Point,
+    /// Reading all once, as a compaction does: not through the cache, and always ahead.
+    Sequential,
+}
+
+/// A position in a table, or outside of it.
+#[derive(Debug)]
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    block: BlockCursor,
+    /// Which block `block` has.
+    loaded: Option<usize>,
+    ahead: ReadAhead,
+    run: Option<Run>,
+}
+
+/// Neighbouring blocks that were read, or announced, with one call.
+#[derive(Debug)]
+struct Run {
+    blocks: Range<usize>,
+    /// Where the first block starts in the file.
+    start: u64,
+    /// The bytes; `None` if the file lends them anyway.
+    bytes: Option<View>,
+}
+
+impl TableCursor {
+    pub(super) fn new(table: Arc<Table>, mode: ReadMode) -> Self {
+        Self {
+            table,
+            block: BlockCursor::new(),
+            loaded: None,
+            ahead: ReadAhead::new(mode),
+            run: None,
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        self.table.parts.index.len()
+    }
+
+    /// Makes `block` the loaded one; outside if there is no such block.
+    fn load(&mut self, block: usize) -> Result<()> {
+        if self.loaded == Some(block) {
+            return Ok(());
+        }
+        self.leave();
+        if block < self.blocks() {
+            let bytes = self.fetch(block)?;
+            self.block.set(bytes).map_err(|damage| self.table.damaged(damage, block))?;
+            self.loaded = Some(block);
+        }
+        Ok(())
+    }
+
+    /// The contents of a block, from where they are cheapest.
+    fn fetch(&mut self, block: usize) -> Result<View> {
+        self.ahead.step(block);
+        if let Some(bytes) = self.table.lent_block(block)? {
+            if !self.run_has(block) {
+                self.announce(block);
+            }
+            return Ok(bytes);
+        }
+        if !self.run_has(block) {
+            if self.ahead.mode == ReadMode::Point {
+                if !self.ahead.is_due() {
+                    return self.table.block(block);
+                }
+                if let Some(bytes) = self.table.block_in_cache(block)? {
+                    return Ok(bytes);
+                }
+            }
+            self.read_run(block)?;
+        }
+        match &self.run {
+            Some(Run { start, bytes: Some(bytes), .. }) => {
+                self.table.block_in_run(bytes, *start, block)
+            }
+            _ => self.table.block(block),
+        }
+    }
+
+    fn run_has(&self, block: usize) -> bool {
+        self.run.as_ref().is_some_and(|run| run.blocks.contains(&block))
+    }
+
+    fn read_run(&mut self, block: usize) -> Result<()> {
+        self.run = None;
+        let blocks = self.ahead.plan(&self.table.parts.index, block);
+        let range = self.table.parts.index.range_of(blocks.clone());
+        let bytes = Some(self.table.file.view(range.clone())?);
+        self.run = Some(Run { blocks, start: range.start, bytes });
+        Ok(())
+    }
+
+    fn announce(&mut self, block: usize) {
+        if self.ahead.is_due() {
+            let blocks = self.ahead.plan(&self.table.parts.index, block);
+            let range = self.table.parts.index.range_of(blocks.clone());
+            self.run = Some(Run { blocks, start: range.start, bytes: None });
+            self.table.file.advise(range, Hint::WillNeed);
+        }
+    }
+
+    /// Is outside, without a block.
+    fn leave(&mut self) {
+        self.block.clear();
+        self.loaded = None;
+    }
+
+    /// Gives the damage its place; the cursor is outside from then on.
+    #[cold]
+    fn fail(&mut self, damage: Damage) -> Result<()> {
+        let error = self.table.damaged(damage, self.loaded.unwrap_or(0));
+        self.leave();
+        Err(error)
+    }
+
+    /// Steps inside the loaded block.
+    #[inline]
+    fn within(&mut self, step: impl FnOnce(&mut BlockCursor) -> Result<(), Damage>) -> Result<()> {
+        match step(&mut self.block) {
+            Ok(()) => Ok(()),
+            Err(damage) => self.fail(damage),
+        }
+    }
+
+    fn enter_next_block(&mut self) -> Result<()> {
+        match self.loaded {
+            Some(block) => {
+                self.load(block + 1)?;
+                self.within(BlockCursor::seek_to_first)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn enter_previous_block(&mut self) -> Result<()> {
+        match self.loaded {
+            Some(block) if block > 0 => {
+                self.load(block - 1)?;
+                self.within(BlockCursor::seek_to_last)
+            }
+            _ => {
+                self.leave();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl EntryCursor for TableCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.load(0)?;
+        self.within(BlockCursor::seek_to_first)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        match self.blocks().checked_sub(1) {
+            Some(last) => {
+                self.load(last)?;
+                self.within(BlockCursor::seek_to_last)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.load(self.table.parts.index.find(key, trailer))?;
+        self.within(|block| block.seek(key, trailer))?;
+        if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let block = self.table.parts.index.find(key, trailer);
+        if block == self.blocks() {
+            return self.seek_to_last();
+        }
+        self.load(block)?;
+        self.within(|block| block.seek_before(key, trailer))?;
+        if self.block.is_valid() { Ok(()) } else { self.enter_previous_block() }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.within(BlockCursor::next)?;
+        if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        self.within(BlockCursor::prev)?;
+        if self.block.is_valid() { Ok(()) } else { self.enter_previous_block() }
+    }
+
+    #[inline]
+    fn is_valid(&self) -> bool {
+        self.block.is_valid()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.block.key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.block.trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.block.value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.block.value_slice()
+    }
+}
+
+/// Decides how much to read at once, from the steps taken so far.
+#[derive(Debug)]
+struct ReadAhead {
+    mode: ReadMode,
+    last: Option<usize>,
+    /// Steps in a row to the block behind (positive) or in front (negative).
+    streak: isize,
+    /// The bytes of the next run; they double up to the most.
+    bytes: u64,
+}
+
+impl ReadAhead {
+    fn new(mode: ReadMode) -> Self {
+        Self { mode, last: None, streak: 0, bytes: Self::sizes(mode).start }
+    }
+
+    /// The bytes of the first run and the most bytes of one.
+    fn sizes(mode: ReadMode) -> Range<u64> {
+        match mode {
+            ReadMode::Point => 16 << 10..128 << 10,
+            ReadMode::Sequential => 256 << 10..1 << 20,
+        }
+    }
+
+    /// Takes notice that `block` is wanted.
+    fn step(&mut self, block: usize) {
+        self.streak = match self.last {
+            Some(last) if block == last + 1 => self.streak.max(0) + 1,
+            Some(last) if block + 1 == last => self.streak.min(0) - 1,
+            _ => 0,
+        };
+        if self.streak == 0 {
+            self.bytes = Self::sizes(self.mode).start;
+        }
+        self.last = Some(block);
+    }
+
+    fn is_due(&self) -> bool {
+        self.mode == ReadMode::Sequential || self.streak.abs() >= 2
+    }
+
+    /// The blocks to read now that `block` is wanted.
+    fn plan(&mut self, index: &Index, block: usize) -> Range<usize> {
+        let bytes = self.bytes;
+        self.bytes = (2 * bytes).min(Self::sizes(self.mode).end);
+        if self.streak < 0 { index.run_up_to(block, bytes) } else { index.run_from(block, bytes) }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a table says of itself.
+//!
+//! ```text
+//! entries varint | tombstones varint | smallest seqno varint | largest seqno varint
+//! key bytes varint | value bytes varint
+//! smallest key, its length in front as varint | largest key, likewise
+//! ```
+
+use super::Damage;
+use crate::base::key::MAX_SEQNO;
+use crate::base::{Kind, Seqno, Trailer, varint};
+
+/// What a table holds, counted when it was written. All is zero or empty in a table without entries.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Properties {
+    /// The number of entries, tombstones among them.
+    pub(crate) entries: u64,
+    /// How many of them are tombstones.
+    pub(crate) tombstones: u64,
+    pub(crate) smallest_seqno: Seqno,
+    pub(crate) largest_seqno: Seqno,
+    /// The bytes of all user keys, before anything is stripped.
+    pub(crate) key_bytes: u64,
+    /// The bytes of all values.
+    pub(crate) value_bytes: u64,
+    /// The smallest user key.
+    pub(crate) smallest: Vec<u8>,
+    /// The largest user key.
+    pub(crate) largest: Vec<u8>,
+}
+
+impl Properties {
+    /// Counts an entry. The largest key is set by whoever sees the last one.
+    #[inline]
+    pub(super) fn count(&mut self, key: &[u8], trailer: Trailer, value_len: usize) {
+        if self.entries == 0 {
+            self.smallest = key.to_vec();
+            self.smallest_seqno = MAX_SEQNO;
+        }
+        self.entries += 1;
+        self.tombstones += u64::from(trailer.kind() == Kind::Delete);
+        self.smallest_seqno = self.smallest_seqno.min(trailer.seqno());
+        self.largest_seqno = self.largest_seqno.max(trailer.seqno());
+        self.key_bytes += key.len() as u64;
+        self.value_bytes += value_len as u64;
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let numbers = [
+            self.entries,
+            self.tombstones,
+            self.smallest_seqno,
+            self.largest_seqno,
+            self.key_bytes,
+            self.value_bytes,
+        ];
+        for number in numbers {
+            varint::put(&mut out, number);
+        }
+        varint::put_prefixed(&mut out, &self.smallest);
+        varint::put_prefixed(&mut out, &self.largest);
+        out
+    }
+
+    pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, Damage> {
+        Self::take(&mut bytes)
+            .filter(|properties| bytes.is_empty() && properties.is_plausible())
+            .ok_or(Damage("the properties are malformed"))
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        Some(Self {
+            entries: varint::take(rest)?,
+            tombstones: varint::take(rest)?,
+            smallest_seqno: varint::take(rest)?,
+            largest_seqno: varint::take(rest)?,
+            key_bytes: varint::take(rest)?,
+            value_bytes: varint::take(rest)?,
+            smallest: varint::take_prefixed(rest)?.to_vec(),
+            largest: varint::take_prefixed(rest)?.to_vec(),
+        })
+    }
+
+    fn is_plausible(&self) -> bool {
+        self.tombstones <= self.entries
+            && self.smallest_seqno <= self.largest_seqno
+            && self.largest_seqno <= MAX_SEQNO
+            && self.smallest <= self.largest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let mut properties = Properties::default();
+        assert_eq!(Properties::decode(&properties.encode()), Ok(properties.clone()));
+        properties.count(b"a", Trailer::new(7, Kind::Delete), 0);
+        properties.count(b"bb", Trailer::new(3, Kind::Put), 10);
+        properties.largest = b"bb".to_vec();
+        assert_eq!((properties.smallest_seqno, properties.largest_seqno), (3, 7));
+        assert_eq!((properties.entries, properties.tombstones), (2, 1));
+        assert_eq!((properties.key_bytes, properties.value_bytes), (3, 10));
+        let bytes = properties.encode();
+        assert_eq!(Properties::decode(&bytes), Ok(properties.clone()));
+        for cut in 0..bytes.len() {
+            assert!(Properties::decode(&bytes[..cut]).is_err());
+        }
+        properties.largest.clear();
+        assert!(Properties::decode(&properties.encode()).is_err());
+    }
+}

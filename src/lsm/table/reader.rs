@@ -1,0 +1,276 @@
+//! An open table: its index and filter in memory, its blocks in the file.
+//!
+//! A block is checked against its checksum whenever it is read from the file. Where the file lends its
+//! bytes, reading costs nothing: the whole file is one view, a block is checked when it is first used,
+//! and the cache is left to those who need it.
+//!
+//! Thread safety: all methods may be called from any thread at the same time.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::block::Block;
+use super::footer::Footer;
+use super::index::Index;
+use super::properties::Properties;
+use super::{Damage, ReadMode, TableCursor, stored};
+use crate::base::{Seqno, Slice, Trailer, View};
+use crate::cache::BlockCache;
+use crate::error::{Error, Result};
+use crate::filter::Bloom;
+use crate::vfs::{File, Hint};
+
+/// A table that is read.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(super) file: Arc<dyn File>,
+    pub(super) identity: u64,
+    pub(super) parts: Parts,
+    len: u64,
+    id: u64,
+    cache: Option<Arc<BlockCache>>,
+    lent: Option<Lent>,
+}
+
+/// The parts of a table that are kept in memory.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) index: Index,
+    pub(super) filter: Option<Bloom>,
+    pub(super) properties: Properties,
+}
+
+/// The bytes of a file that lends them, and which of its blocks were checked: one bit each.
+#[derive(Debug)]
+struct Lent {
+    bytes: View,
+    checked: Box<[AtomicU64]>,
+}
+
+impl Table {
+    /// Opens the table in `file`, which must be exactly `expected_len` bytes long and have been written
+    /// with this identity. Reads the index, the filter and the properties, checks them, and keeps them
+    /// in memory. Blocks are cached in `cache` under `table_id`, which no other table may ever have had.
+    pub(crate) fn open(
+        file: Arc<dyn File>,
+        identity: u64,
+        expected_len: u64,
+        table_id: u64,
+        cache: Option<Arc<BlockCache>>,
+    ) -> Result<Self> {
+        let parts = Parts::load(&*file, identity, expected_len)?;
+        file.advise(0..expected_len, Hint::Random);
+        let lent = if file.lends() {
+            let words = parts.index.len().div_ceil(64);
+            let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
+            Some(Lent { bytes: file.view(0..expected_len)?, checked })
+        } else {
+            None
+        };
+        Ok(Self { file, identity, parts, len: expected_len, id: table_id, cache, lent })
+    }
+
+    /// The newest version of `key` that was written up to `at`, tombstone or not. `hash` is
+    /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Option<(Trailer, Slice)>> {
+        if self.parts.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
+            return Ok(None);
+        }
+        self.search(key, Trailer::visible_at(at))
+    }
+
+    /// A cursor over all entries.
+    pub(crate) fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
+        TableCursor::new(Arc::clone(self), mode)
+    }
+
+    /// What the table holds.
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.parts.properties
+    }
+
+    /// The number the table's blocks are cached under.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The file's length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The bytes of memory kept for as long as the table is open: index, filter and what goes with them.
+    pub(crate) fn memory(&self) -> usize {
+        let Parts { index, filter, properties } = &self.parts;
+        size_of::<Self>()
+            + index.memory()
+            + filter.as_ref().map_or(0, Bloom::memory)
+            + properties.smallest.len()
+            + properties.largest.len()
+            + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
+    }
+
+    fn search(&self, key: &[u8], trailer: Trailer) -> Result<Option<(Trailer, Slice)>> {
+        let block = self.parts.index.find(key, trailer);
+        if block == self.parts.index.len() {
+            return Ok(None);
+        }
+        let found = match &self.lent {
+            Some(lent) => {
+                let range = self.checked_range(lent, block)?;
+                find_in(&lent.bytes, range, key, trailer)
+            }
+            None => {
+                let stored = self.read_cached(block)?;
+                find_in(&stored, 0..stored.len(), key, trailer)
+            }
+        };
+        found.map_err(|damage| self.damaged(damage, block))
+    }
+
+    /// The contents of a block of a file that lends its bytes; `None` if it does not.
+    pub(super) fn lent_block(&self, block: usize) -> Result<Option<View>> {
+        let Some(lent) = &self.lent else { return Ok(None) };
+        let range = self.checked_range(lent, block)?;
+        self.content(&lent.bytes, range, block).map(Some)
+    }
+
+    /// The contents of a block, from the cache or the file; kept in the cache.
+    pub(super) fn block(&self, block: usize) -> Result<View> {
+        let stored = self.read_cached(block)?;
+        self.content(&stored, 0..stored.len(), block)
+    }
+
+    /// The contents of a block, if it is in the cache.
+    pub(super) fn block_in_cache(&self, block: usize) -> Result<Option<View>> {
+        let offset = self.parts.index.range(block).start;
+        let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(self.id, offset)) else {
+            return Ok(None);
+        };
+        self.content(&stored, 0..stored.len(), block).map(Some)
+    }
+
+    /// The contents of a block that is part of `run`, blocks read from the file at `start`.
+    pub(super) fn block_in_run(&self, run: &View, start: u64, block: usize) -> Result<View> {
+        let range = self.parts.index.range(block);
+        let range = (range.start - start) as usize..(range.end - start) as usize;
+        self.check(&run[range.clone()], block)?;
+        self.content(run, range, block)
+    }
+
+    pub(super) fn damaged(&self, damage: Damage, block: usize) -> Error {
+        damage.at(self.file.path(), self.parts.index.range(block).start)
+    }
+
+    /// The block as stored, from the cache or the file.
+    #[inline]
+    fn read_cached(&self, block: usize) -> Result<View> {
+        let range = self.parts.index.range(block);
+        let offset = range.start;
+        if let Some(cache) = &self.cache
+            && let Some(stored) = cache.get(self.id, offset)
+        {
+            return Ok(stored);
+        }
+        let stored = self.file.view(range)?;
+        self.check(&stored, block)?;
+        if let Some(cache) = &self.cache {
+            cache.insert(self.id, offset, stored.clone());
+        }
+        Ok(stored)
+    }
+
+    /// Where a block is in the lent bytes, checked now if it was not before. Two threads may both check.
+    #[inline]
+    fn checked_range(&self, lent: &Lent, block: usize) -> Result<Range<usize>> {
+        let range = self.parts.index.range(block);
+        let range = range.start as usize..range.end as usize;
+        let (word, bit) = (&lent.checked[block / 64], 1 << (block % 64));
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            self.check(&lent.bytes[range.clone()], block)?;
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(range)
+    }
+
+    fn check(&self, stored: &[u8], block: usize) -> Result<()> {
+        let offset = self.parts.index.range(block).start;
+        stored::check(stored, self.identity, offset).map_err(|damage| self.damaged(damage, block))
+    }
+
+    /// The contents of the stored block in `range` of `view`.
+    fn content(&self, view: &View, range: Range<usize>, block: usize) -> Result<View> {
+        let content =
+            stored::content(&view[range.clone()]).map_err(|damage| self.damaged(damage, block))?;
+        Ok(view.slice(range.start..range.start + content.len()))
+    }
+}
+
+impl Parts {
+    /// Reads and checks all but the data blocks.
+    pub(super) fn load(file: &dyn File, identity: u64, expected_len: u64) -> Result<Self> {
+        let len = file.len()?;
+        let footer_at = len.checked_sub(Footer::LEN as u64).filter(|_| len == expected_len);
+        let Some(footer_at) = footer_at else {
+            let what = format!("the table is {len} bytes long, not {expected_len}");
+            return Err(Error::corruption(file.path(), len.min(expected_len), what));
+        };
+        let footer = file.view(footer_at..len)?;
+        let Some(footer) = footer.first_chunk() else {
+            return Err(Error::corruption(file.path(), footer_at, "the footer is cut off"));
+        };
+        let footer = Footer::decode(footer, file.path(), identity, footer_at)?;
+        let tail = file.view(footer.data..footer_at)?;
+        let mut parts = TailReader { file, identity, at: footer.data, rest: &tail };
+        Ok(Self {
+            index: parts.take(footer.index, |bytes| Index::decode(bytes, footer.data))?,
+            filter: match footer.filter {
+                0 => None,
+                len => Some(parts.take(len, |bytes| {
+                    Bloom::decode(bytes).ok_or(Damage("the filter is malformed"))
+                })?),
+            },
+            properties: parts.take(footer.properties, Properties::decode)?,
+        })
+    }
+}
+
+/// Takes one part after the other off the bytes between the data and the footer.
+struct TailReader<'a> {
+    file: &'a dyn File,
+    identity: u64,
+    at: u64,
+    rest: &'a [u8],
+}
+
+impl TailReader<'_> {
+    /// Checks and decodes the next part, `len` bytes as stored.
+    fn take<T>(&mut self, len: u64, decode: impl Fn(&[u8]) -> Result<T, Damage>) -> Result<T> {
+        let part = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
+        let decoded = part.ok_or(Damage("a part is cut off")).and_then(|(stored, rest)| {
+            self.rest = rest;
+            stored::check(stored, self.identity, self.at)?;
+            decode(stored::content(stored)?)
+        });
+        let decoded = decoded.map_err(|damage| damage.at(self.file.path(), self.at));
+        self.at += len;
+        decoded
+    }
+}
+
+/// Searches the stored block in `range` of `view`.
+#[inline]
+fn find_in(
+    view: &View,
+    range: Range<usize>,
+    key: &[u8],
+    trailer: Trailer,
+) -> Result<Option<(Trailer, Slice)>, Damage> {
+    let start = range.start;
+    let block = Block::parse(stored::content(&view[range])?)?;
+    let Some(entry) = block.find(key, trailer)? else { return Ok(None) };
+    let value = start + entry.value.start..start + entry.value.end;
+    Ok(Some((entry.trailer, Slice::of_view(view, value))))
+}

@@ -1,0 +1,140 @@
+//! A table against a sorted vector.
+
+use proptest::prelude::*;
+
+use super::super::{ReadMode, TableCursor};
+use super::*;
+use crate::base::hash::hash64;
+use crate::base::key::compare;
+use crate::base::{Seqno, Slice};
+use crate::iter::EntryCursor;
+
+/// Keys that share long prefixes, are empty, or are prefixes of each other.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let bytes =
+        proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(0xff)], 0..6);
+    prop_oneof![
+        bytes.clone(),
+        bytes.prop_map(|tail| [&b"a long prefix shared by many keys "[..], &tail].concat()),
+    ]
+}
+
+/// Up to 300 entries of few keys, so that many are versions of one; values of all lengths.
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    let value = prop_oneof![
+        4 => 0usize..50,
+        1 => 100usize..900,
+    ];
+    let one = (key(), 1u64..400, any::<bool>(), value);
+    proptest::collection::vec(one, 0..300).prop_map(|drawn| {
+        let mut entries: Vec<Entry> = Vec::new();
+        for (i, (key, seqno, deleted, value)) in drawn.into_iter().enumerate() {
+            let kind = if deleted { Kind::Delete } else { Kind::Put };
+            let value = if deleted { Vec::new() } else { vec![i as u8; value] };
+            entries.push((key, Trailer::new(seqno, kind), value));
+        }
+        entries.sort_by(|a, b| compare((&a.0, a.1), (&b.0, b.1)));
+        entries.dedup_by(|a, b| a.0 == b.0 && a.1.seqno() == b.1.seqno());
+        entries
+    })
+}
+
+fn get(entries: &[Entry], key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
+    entries
+        .iter()
+        .find(|entry| entry.0 == key && entry.1.seqno() <= at)
+        .map(|entry| (entry.1, Slice::from(&entry.2[..])))
+}
+
+fn assert_at(cursor: &TableCursor, expected: Option<&Entry>) {
+    let found = cursor
+        .is_valid()
+        .then(|| (cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec()));
+    assert_eq!(found.as_ref(), expected);
+    if let Some((_, _, value)) = found {
+        assert_eq!(cursor.value_slice(), value);
+    }
+}
+
+/// Walks from a position to both ends and back.
+fn walk(cursor: &mut TableCursor, entries: &[Entry], mut at: usize, steps: &[bool]) {
+    for &forward in steps {
+        if !cursor.is_valid() {
+            return;
+        }
+        if forward {
+            cursor.next().expect("whole");
+            at += 1;
+        } else {
+            cursor.prev().expect("whole");
+            at = at.wrapping_sub(1);
+        }
+        assert_at(cursor, entries.get(at));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn reads_like_a_sorted_vector(
+        entries in entries(),
+        block_size in prop_oneof![Just(0usize), 40..300usize, Just(4096)],
+        bits in prop_oneof![Just(0u32), Just(10)],
+        probes in proptest::collection::vec((key(), 0u64..420), 1..40),
+        steps in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let (bytes, summary) = write(&entries, &options(block_size, bits));
+        let probes: Vec<_> = probes
+            .into_iter()
+            .chain(entries.iter().map(|entry| (entry.0.clone(), entry.1.seqno())))
+            .chain(entries.iter().map(|entry| (entry.0.clone(), entry.1.seqno() - 1)))
+            .collect();
+        for reach in REACHES {
+            let table = open(&bytes, reach).expect("whole");
+            prop_assert_eq!(table.properties(), &summary.properties);
+            table.verify().expect("whole");
+            for (key, at) in &probes {
+                let found = table.get(key, hash64(key), *at).expect("whole");
+                prop_assert_eq!(found, get(&entries, key, *at));
+            }
+            for mode in [ReadMode::Point, ReadMode::Sequential] {
+                let mut cursor = table.cursor(mode);
+                prop_assert!(!cursor.is_valid());
+                for (key, at) in probes.iter().take(60) {
+                    let target = (&key[..], Trailer::visible_at(*at));
+                    let place = entries.partition_point(|e| compare((&e.0, e.1), target).is_lt());
+                    cursor.seek(target.0, target.1).expect("whole");
+                    assert_at(&cursor, entries.get(place));
+                    walk(&mut cursor, &entries, place, &steps);
+                    cursor.seek_before(target.0, target.1).expect("whole");
+                    assert_at(&cursor, place.checked_sub(1).map(|place| &entries[place]));
+                    walk(&mut cursor, &entries, place.wrapping_sub(1), &steps);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn walks_from_end_to_end(entries in entries(), block_size in 0usize..2000) {
+        let (bytes, _) = write(&entries, &options(block_size, 10));
+        for reach in REACHES {
+            let table = open(&bytes, reach).expect("whole");
+            for mode in [ReadMode::Point, ReadMode::Sequential] {
+                let mut cursor = table.cursor(mode);
+                cursor.seek_to_first().expect("whole");
+                for entry in &entries {
+                    assert_at(&cursor, Some(entry));
+                    cursor.next().expect("whole");
+                }
+                assert_at(&cursor, None);
+                cursor.seek_to_last().expect("whole");
+                for entry in entries.iter().rev() {
+                    assert_at(&cursor, Some(entry));
+                    cursor.prev().expect("whole");
+                }
+                assert_at(&cursor, None);
+            }
+        }
+    }
+}
