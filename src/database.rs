@@ -394,9 +394,8 @@ impl Inner {
         }
         if segments.pinned_bytes() > LOG_PER_MEMTABLES * budget.memtables as u64 {
             let logged = keyspaces.iter().filter(|open| open.target.logged);
-            let oldest = logged.min_by_key(|open| {
-                open.target.engine.oldest_unpersisted().unwrap_or(Seqno::MAX)
-            });
+            let oldest = logged
+                .min_by_key(|open| open.target.engine.oldest_unpersisted().unwrap_or(Seqno::MAX));
             oldest.map_or(Ok(()), |open| self.cut(&open.target))?;
         }
         Ok(())

@@ -54,7 +54,12 @@ impl Bell {
         loop {
             let now = Instant::now();
             let due = calls.write_out_at.is_some_and(|at| at <= now);
-            if due || calls.prepare_segment || calls.release_log || calls.look_at_memory || calls.stop {
+            if due
+                || calls.prepare_segment
+                || calls.release_log
+                || calls.look_at_memory
+                || calls.stop
+            {
                 let mut taken = std::mem::take(&mut *calls);
                 if !due && !taken.stop {
                     calls.write_out_at = taken.write_out_at.take();

@@ -16,8 +16,8 @@ use crate::base::rng::Rng;
 use crate::base::{Seqno, Visibility};
 use crate::budget::Budget;
 use crate::builder::DatabaseOptions;
-use crate::catalog::Catalog;
 use crate::cache::{BlockCache, OpenFiles};
+use crate::catalog::Catalog;
 use crate::commit::{Committer, Target, take_entry};
 use crate::contract::{Background, Context, Engine, Host, Write};
 use crate::engine;
@@ -88,7 +88,7 @@ impl Shared {
             fs: Arc::clone(&options.fs),
             path: options.path.clone(),
             database,
-            blocks: Arc::new(BlockCache::new(budget.blocks)),
+            blocks: Arc::new(BlockCache::new(budget.blocks as u64)),
             open_files: Arc::new(OpenFiles::new(budget.tables)),
             budget,
             visibility,
@@ -151,7 +151,8 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
         Catalog::create(Arc::clone(fs), path, Rng::entropy(), NO_LOG)?;
         sync_parent(&**fs, path)?;
     }
-    let found = Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
+    let found =
+        Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
     let shared = Shared::new(options, found.database())?;
     let log = match found.state.floor {
         NO_LOG => None,
@@ -160,11 +161,8 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
             Some(Log::open(&**fs, &dir, shared.database, floor, options.recovery)?)
         }
     };
-    let mut catalog = if options.read_only {
-        found.read_only()
-    } else {
-        found.open(Arc::clone(fs), path)?
-    };
+    let mut catalog =
+        if options.read_only { found.read_only() } else { found.open(Arc::clone(fs), path)? };
     let targets = open_engines(&shared, &catalog, log.as_ref())?;
     let report = replay(&shared, &targets, log.as_ref())?;
     let logged = log.as_ref().map_or(0, |log| log.found().last);
@@ -241,7 +239,8 @@ fn open_engines(
             return Err(Error::corruption(&dir, 0, what));
         }
         let logged = entry.options.logged;
-        if let Some(end) = log.map(|log| log.found().last).filter(|&end| logged && end < persisted) {
+        if let Some(end) = log.map(|log| log.found().last).filter(|&end| logged && end < persisted)
+        {
             let what = format!(
                 "the log ends with write number {end}, but keyspace {:?} has persisted up to number \
                  {persisted}: a part of the log is missing",

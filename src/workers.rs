@@ -76,7 +76,8 @@ impl Workers {
             std::mem::take(&mut queue.jobs)
         };
         drop(dropped);
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 log::error!("a background thread ended with a panic");
@@ -124,7 +125,8 @@ mod tests {
         let panics = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&panics);
         let workers =
-            Workers::start("test", 2, move |text| seen.lock().unwrap().push(text.to_owned())).unwrap();
+            Workers::start("test", 2, move |text| seen.lock().unwrap().push(text.to_owned()))
+                .unwrap();
         let (done, all) = std::sync::mpsc::channel();
         workers.submit(|| panic!("on purpose"));
         for _ in 0..10 {

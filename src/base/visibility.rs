@@ -35,6 +35,12 @@ impl Visibility {
         seqno
     }
 
+    /// Holds once more a state that is held.
+    pub(crate) fn hold_again(&self, seqno: Seqno) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held.entry(seqno).or_default() += 1;
+    }
+
     /// Lets go of a state that was held.
     pub(crate) fn release(&self, seqno: Seqno) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,11 +6,15 @@
 //!
 //! Thread safety: all methods may be called from any thread; a hit takes one shared lock of a shard.
 
+mod open_files;
+
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
+
+pub(crate) use open_files::{Closable, OpenFiles};
 
 use crate::base::View;
 

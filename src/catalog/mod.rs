@@ -107,12 +107,6 @@ impl Catalog {
         number_of(NAME, name.strip_suffix(".tmp").unwrap_or(name)).is_some()
     }
 
-    /// The keyspace called `name`.
-    pub(crate) fn find(&self, name: &str) -> Option<(u32, &Entry)> {
-        let mut all = self.state.keyspaces.iter();
-        all.find(|(_, entry)| entry.name == name).map(|(&id, entry)| (id, entry))
-    }
-
     /// The id the next keyspace will get.
     pub(crate) fn next_id(&self) -> u32 {
         self.state.next_id
@@ -153,7 +147,8 @@ impl State {
         for (&id, entry) in &self.keyspaces {
             varint::put_prefixed(&mut out, &create_edit(id, &entry.name, &entry.options));
         }
-        let persisted: Vec<_> = self.keyspaces.iter().map(|(&id, entry)| (id, entry.persisted)).collect();
+        let persisted: Vec<_> =
+            self.keyspaces.iter().map(|(&id, entry)| (id, entry.persisted)).collect();
         varint::put_prefixed(&mut out, &progress_edit(self.floor, &persisted));
         out
     }

@@ -54,7 +54,10 @@ mod tests {
         put_head(&mut bytes, 1, Kind::Delete, b"", 0);
         let rest = &mut &bytes[..];
         assert_eq!(take(rest), Some(put));
-        assert_eq!(take(rest), Some(Entry { keyspace: 1, kind: Kind::Delete, key: b"", value: b"" }));
+        assert_eq!(
+            take(rest),
+            Some(Entry { keyspace: 1, kind: Kind::Delete, key: b"", value: b"" })
+        );
         assert!(rest.is_empty());
         assert_eq!(take(&mut &[9, 1, 0][..]), None);
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-pub(crate) use entry::{Entry, take as take_entry};
+pub(crate) use entry::take as take_entry;
 pub(crate) use writes::{EncodedWrites, Target, Writes};
 
 use crate::base::key::MAX_SEQNO;
@@ -227,7 +227,9 @@ impl Committer {
                 }
                 return Ok(());
             }
-            if let Some(trouble) = writes.targets().iter().find_map(|target| target.engine.trouble()) {
+            if let Some(trouble) =
+                writes.targets().iter().find_map(|target| target.engine.trouble())
+            {
                 return Err(trouble);
             }
             if let Some(housekeeping) = self.housekeeping.get() {
@@ -257,7 +259,8 @@ impl Committer {
         mut pen: MutexGuard<'_, Pen>,
         own: Option<(Writes<'_>, Durability)>,
     ) -> Result<Seqno> {
-        let queued = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        let queued =
+            std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
         if let Err(refusal) = self.check() {
             queued.iter().for_each(|other| _ = other.outcome.set(Err(refusal.clone())));
             return Err(refusal);

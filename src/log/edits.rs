@@ -87,7 +87,12 @@ impl EditLog {
     }
 
     /// Opens for writing what [`read`](Self::read) found, and removes what an interrupted roll left.
-    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, name: &'static str, found: &Edits) -> Result<Self> {
+    pub(crate) fn open(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        name: &'static str,
+        found: &Edits,
+    ) -> Result<Self> {
         for file in fs.list(dir)? {
             let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
             let superseded = number_of(name, &file).filter(|&number| number < found.number);

@@ -19,5 +19,6 @@ pub(crate) mod segment;
 pub(crate) mod writer;
 
 pub(crate) use edits::EditLog;
+pub(crate) use reader::Log;
 pub(crate) use segment::Segments;
-pub(crate) use writer::{SyncPoint, Writer};
+pub(crate) use writer::Writer;

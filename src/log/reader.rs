@@ -154,7 +154,8 @@ impl Log {
             let mut at = SEGMENT_HEADER;
             while at < read.end {
                 let record = record::parse(&bytes, at as usize, identity);
-                let Some((record, fields)) = record.and_then(|record| Some((record, fields(&record)?)))
+                let Some((record, fields)) =
+                    record.and_then(|record| Some((record, fields(&record)?)))
                 else {
                     let what = "a log record that was whole a moment ago is not any more";
                     return Err(Error::corruption(opened.file.path(), at, what));
@@ -245,8 +246,8 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
         }
         let bytes = file.view(0..len.min(FRONT))?;
         let identity = segment::identity(database, number);
-        let link =
-            record::parse(&bytes, SEGMENT_HEADER as usize, identity).and_then(|record| link(&record));
+        let link = record::parse(&bytes, SEGMENT_HEADER as usize, identity)
+            .and_then(|record| link(&record));
         let capacity = match segment::read_header(&path, &bytes, database, number)? {
             Header::Valid { capacity } if link.is_some() && len != capacity => {
                 let what = format!("the log segment has {len} bytes and should have {capacity}");
@@ -255,7 +256,11 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
             Header::Valid { capacity } => capacity,
             // Header and link lie in one sector: they are written or lost together.
             Header::Damaged | Header::Unused if link.is_some() => {
-                return Err(Error::corruption(&path, 0, "the header of the log segment is damaged"));
+                return Err(Error::corruption(
+                    &path,
+                    0,
+                    "the header of the log segment is damaged",
+                ));
             }
             Header::Damaged | Header::Unused => len,
         };

@@ -174,11 +174,25 @@ impl Segments {
         let freed: Vec<Closed> = state.closed.drain(..keep).collect();
         let wanted = next_capacity(state.current_capacity);
         for Closed { number, capacity, .. } in freed {
-            if capacity == wanted && state.recyclable.len() < KEPT {
-                state.recyclable.push((number, capacity));
-            } else if let Err(error) = self.fs.remove(&path(&self.dir, number)) {
-                log::warn!("a log segment stays behind: {error}");
-            }
+            self.keep_or_remove(&mut state, number, capacity, wanted);
+        }
+    }
+
+    fn keep_or_remove(&self, state: &mut State, number: u64, capacity: u64, wanted: u64) {
+        if capacity == wanted && state.recyclable.len() < KEPT {
+            state.recyclable.push((number, capacity));
+        } else if let Err(error) = self.fs.remove(&path(&self.dir, number)) {
+            log::warn!("a log segment stays behind: {error}");
+        }
+    }
+
+    /// Removes the files that could be recycled but have another size than the next segment will.
+    pub(crate) fn trim(&self) {
+        let mut state = self.lock();
+        let wanted = next_capacity(state.current_capacity);
+        let recyclable = std::mem::take(&mut state.recyclable);
+        for (number, capacity) in recyclable {
+            self.keep_or_remove(&mut state, number, capacity, wanted);
         }
     }
 
@@ -303,7 +317,8 @@ pub(crate) fn read_header(file: &Path, bytes: &[u8], database: u64, number: u64)
     }
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let sum = u32::from_le_bytes(bytes[60..].try_into().expect("4 bytes"));
-    if bytes[..8] != MAGIC || sum != checksum::bound(identity(word(16), word(24)), 0, &bytes[..60]) {
+    if bytes[..8] != MAGIC || sum != checksum::bound(identity(word(16), word(24)), 0, &bytes[..60])
+    {
         return Ok(Header::Damaged);
     }
     let version = word(8) as u32;

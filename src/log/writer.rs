@@ -56,11 +56,6 @@ impl SyncPoint {
         self.files.iter().try_for_each(|file| file.sync())?;
         self.names.iter().try_for_each(|segments| segments.fs().sync_dir(segments.dir()))
     }
-
-    /// All up to this sequence number is safe once [`run`](Self::run) succeeded.
-    pub(crate) fn last(&self) -> Seqno {
-        self.last
-    }
 }
 
 impl Writer {

@@ -1,3 +1,12 @@
-//! The LSM-tree.
+//! The LSM-tree: [`tree`] puts it together from a [`memtable`], immutable [`table`]s, the [`version`] that
+//! says which tables there are, and [`compaction`].
 
+mod compaction;
+mod cursor;
+mod memtable;
+mod state;
 pub(crate) mod table;
+mod tree;
+mod version;
+
+pub(crate) use tree::Tree;

@@ -33,7 +33,8 @@ impl State {
     /// Memtables come first, newest first, then level 0, newest first, then the deeper levels: for any key
     /// each holds older entries than those before it, so the first entry found decides.
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
-        let memtables = std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
+        let memtables =
+            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
         for memtable in memtables {
             if memtable.is_empty() {
                 continue;
@@ -62,7 +63,8 @@ impl State {
 
     /// A cursor over all entries.
     pub(crate) fn entries(&self) -> Merge<PartCursor> {
-        let memtables = std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
+        let memtables =
+            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
         let mut parts: Vec<_> = memtables
             .filter(|memtable| !memtable.is_empty())
             .map(|memtable| PartCursor::Memtable(memtable.cursor()))

@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
+use crate::vfs::Layer;
 
 /// After so many entries in a new tree's first memtable, the prefix its keys share is known well enough.
 const ENTRIES_TO_LEARN_FROM: u64 = 1024;
@@ -445,7 +446,8 @@ impl Engine for Tree {
         self.persist()?;
         {
             let jobs = lock(&self.jobs);
-            let free = self.job_done.wait_while(jobs, |jobs| jobs.compacting && !self.is_stopping());
+            let free =
+                self.job_done.wait_while(jobs, |jobs| jobs.compacting && !self.is_stopping());
             free.unwrap_or_else(PoisonError::into_inner).compacting = true;
         }
         let done = JobDone(self, |jobs| jobs.compacting = false);
@@ -471,7 +473,7 @@ impl Engine for Tree {
             report.files += 1;
             report.bytes += table.meta.len;
             report.entries += table.meta.entries;
-            if let Err(error) = table.table().and_then(|open| open.verify(&table.meta.summary())) {
+            if let Err(error) = table.table().and_then(|open| open.verify()) {
                 report.problems.push(error);
             }
         }
@@ -486,7 +488,8 @@ impl Engine for Tree {
 
     fn stats(&self) -> KeyspaceStats {
         let state = self.state.load_full();
-        let memtables = || std::iter::once(&state.active).chain(state.frozen.iter().map(|f| &f.memtable));
+        let memtables =
+            || std::iter::once(&state.active).chain(state.frozen.iter().map(|f| &f.memtable));
         let levels: Vec<LevelStats> = state
             .version
             .levels
@@ -503,7 +506,7 @@ impl Engine for Tree {
         KeyspaceStats {
             name: String::new(),
             engine: EngineKind::Lsm,
-            layer: self.context.layer,
+            layer: self.home.layer(),
             entries: levels.iter().map(|level| level.entries).sum::<u64>()
                 + memtables().map(|memtable| memtable.entries()).sum::<u64>(),
             disk_bytes: levels.iter().map(|level| level.bytes).sum(),
@@ -512,6 +515,10 @@ impl Engine for Tree {
             compactions: self.compactions.load(Ordering::Relaxed),
             levels,
         }
+    }
+
+    fn set_layer(&self, layer: Layer) {
+        *lock(&self.home.layer) = layer;
     }
 
     fn stop(&self) {
@@ -535,7 +542,7 @@ fn home(context: &Context) -> Arc<Home> {
     Arc::new(Home {
         fs: Arc::clone(&context.fs),
         dir: context.dir.clone(),
-        layer: context.layer,
+        layer: Mutex::new(context.layer),
         identity: context.identity,
         blocks: Arc::clone(&context.blocks),
         open_files: Arc::clone(&context.open_files),

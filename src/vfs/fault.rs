@@ -390,6 +390,10 @@ impl File for FaultFile {
         self.inner.alignment()
     }
 
+    fn lends(&self) -> bool {
+        self.inner.lends()
+    }
+
     fn view(&self, range: Range<u64>) -> Result<View> {
         let call = self.call(Operation::Read, "read").at(range.start);
         self.plan.run(&call, || self.inner.view(range))

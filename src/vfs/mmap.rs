@@ -246,6 +246,10 @@ impl File for MmapFile {
         }
     }
 
+    fn lends(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn view(&self, range: Range<u64>) -> Result<View> {
         let len = range::length(self.disk.path(), &range)?;

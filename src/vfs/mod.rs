@@ -150,6 +150,11 @@ pub trait File: Send + Sync + fmt::Debug {
     fn alignment(&self) -> usize {
         1
     }
+    /// Whether views are lent without copying, so that keeping them costs no memory and asking again costs
+    /// nothing.
+    fn lends(&self) -> bool {
+        false
+    }
     /// The bytes in `range`: lent where the layer can, copied where it cannot. An error if the file ends
     /// before the range does.
     fn view(&self, range: Range<u64>) -> Result<View>;

@@ -125,8 +125,9 @@ fn from_level(version: &Version, level: usize) -> Option<Choice> {
 /// Whether `table` overlaps neither its `newer` neighbours in level 0 nor the level `below`.
 fn lies_free(table: &TableFile, newer: &[Arc<TableFile>], below: &[Arc<TableFile>]) -> bool {
     let meta = &table.meta;
-    let apart =
-        |other: &Arc<TableFile>| other.meta.largest < meta.smallest || other.meta.smallest > meta.largest;
+    let apart = |other: &Arc<TableFile>| {
+        other.meta.largest < meta.smallest || other.meta.smallest > meta.largest
+    };
     newer.iter().all(apart) && overlapping(below, &meta.smallest, &meta.largest).is_empty()
 }
 

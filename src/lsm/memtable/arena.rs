@@ -105,19 +105,23 @@ impl Arena {
         let size = FIRST_CHUNKS.get(index).copied().unwrap_or(CHUNK).max(need);
         let layout = Layout::from_size_align(size, UNIT).expect("a valid layout");
         // SAFETY: the layout's size is not zero.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
         pen.chunks.push((chunk, layout));
         pen.used = 0;
         self.allocated.fetch_add(size, Ordering::Relaxed);
         if pen.tables.last().is_none_or(|table| table.len() == index) {
             let len = (2 * index).max(16);
             let pointer = |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
-            let table: Box<Table> = Box::new((0..len).map(|i| AtomicPtr::new(pointer(i))).collect());
+            let table: Box<Table> =
+                Box::new((0..len).map(|i| AtomicPtr::new(pointer(i))).collect());
             pen.tables.push(table);
             let table: *const Table = &**pen.tables.last().expect("just pushed");
             self.table.store(table.cast_mut(), Ordering::Release);
         } else {
-            pen.tables.last().expect("not the first")[index].store(chunk.as_ptr(), Ordering::Release);
+            pen.tables.last().expect("not the first")[index]
+                .store(chunk.as_ptr(), Ordering::Release);
         }
     }
 

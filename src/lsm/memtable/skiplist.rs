@@ -96,7 +96,9 @@ impl Memtable {
         let head = self.head(key);
         let mut before = [self.front; MAX_HEIGHT];
         let last = self.node(writer.last[0]);
-        if writer.last[0] == self.front || compare((last.key(), last.trailer()), (key, trailer)) == Order::Less {
+        if writer.last[0] == self.front
+            || compare((last.key(), last.trailer()), (key, trailer)) == Order::Less
+        {
             before = writer.last;
         } else {
             self.find(key, head, trailer, Some(&mut before));
@@ -117,7 +119,8 @@ impl Memtable {
         }
         self.height.fetch_max(height, Ordering::Relaxed);
         self.entries.fetch_add(1, Ordering::Relaxed);
-        let _ = self.oldest.compare_exchange(0, trailer.seqno(), Ordering::Relaxed, Ordering::Relaxed);
+        let _ =
+            self.oldest.compare_exchange(0, trailer.seqno(), Ordering::Relaxed, Ordering::Relaxed);
         self.charge();
     }
 
@@ -134,8 +137,9 @@ impl Memtable {
         let key_at = NODE_HEADER + 8 * height;
         let kept = large.then(|| self.arena.keep_large(pen, value).as_ptr() as usize);
         let (place, start) = self.arena.allocate(pen, key_at + key.len() + value_room);
-        let key_and_height =
-            key.len() as u32 | (height as u32) << HEIGHT_SHIFT | if large { OUT_OF_LINE } else { 0 };
+        let key_and_height = key.len() as u32
+            | (height as u32) << HEIGHT_SHIFT
+            | if large { OUT_OF_LINE } else { 0 };
         // SAFETY: the piece has room for all that is written, is aligned to 16, and is not yet shared.
         unsafe {
             let at = start.as_ptr();
@@ -527,7 +531,7 @@ mod tests {
         let entries = if cfg!(miri) { 100 } else { 20_000u64 };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut rng = Rng::new(1);
+                let mut rng = crate::base::rng::Rng::new(1);
                 for seqno in 1..=entries {
                     let key = format!("{:016}", rng.next() % 100_000);
                     table.insert(key.as_bytes(), Trailer::new(seqno, Kind::Put), key.as_bytes());
@@ -541,7 +545,11 @@ mod tests {
                         assert!(found.len() >= seen, "entries do not vanish");
                         seen = found.len();
                         assert!(found.iter().all(|(key, _, value)| key == value));
-                        assert!(found.is_sorted_by(|a, b| (&a.0, u64::MAX - a.1) < (&b.0, u64::MAX - b.1)));
+                        assert!(
+                            found.is_sorted_by(
+                                |a, b| (&a.0, u64::MAX - a.1) < (&b.0, u64::MAX - b.1)
+                            )
+                        );
                     }
                 });
             }

@@ -131,11 +131,6 @@ impl TableBuilder {
         self.out.position() + self.block.len() as u64 + self.filter.encoded_len() + tail as u64
     }
 
-    /// The number of entries added.
-    pub(crate) fn entries(&self) -> u64 {
-        self.properties.entries
-    }
-
     /// Writes what is left and syncs the file.
     pub(crate) fn finish(mut self) -> Result<TableSummary> {
         if !self.block.is_empty() {

@@ -42,7 +42,6 @@ use crate::error::Error;
 
 pub(crate) use builder::{TableBuilder, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
-pub(crate) use properties::Properties;
 pub(crate) use reader::Table;
 
 /// Bytes that are not what was written, and why; where they are is known one floor above.

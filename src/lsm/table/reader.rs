@@ -91,11 +91,6 @@ impl Table {
         &self.parts.properties
     }
 
-    /// The number the table's blocks are cached under.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
     /// The file's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len

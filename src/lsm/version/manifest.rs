@@ -49,7 +49,11 @@ impl Manifest {
     }
 
     /// Reads the manifest and rebuilds the version; opens it for writing unless `read_only`.
-    pub(crate) fn open(home: &Arc<Home>, database: u64, read_only: bool) -> Result<(Self, Version)> {
+    pub(crate) fn open(
+        home: &Arc<Home>,
+        database: u64,
+        read_only: bool,
+    ) -> Result<(Self, Version)> {
         let found = EditLog::read(&*home.fs, &home.dir, NAME)?.ok_or_else(|| {
             Error::corruption(&home.dir.join(NAME), 0, "the keyspace's manifest is missing")
         })?;
@@ -110,7 +114,8 @@ impl Manifest {
             edit.removed.push(varint::take(bytes)?);
         }
         for _ in 0..varint::take(bytes)? {
-            let level = usize::try_from(varint::take(bytes)?).ok().filter(|&level| level < LEVELS)?;
+            let level =
+                usize::try_from(varint::take(bytes)?).ok().filter(|&level| level < LEVELS)?;
             let meta = TableMeta {
                 id: varint::take(bytes)?,
                 len: varint::take(bytes)?,
@@ -165,7 +170,8 @@ fn encode(
 
 /// Removes the tables in the keyspace's directory that no version holds: what a crash left behind.
 pub(crate) fn remove_leftovers(home: &Home, version: &Version) -> Result<()> {
-    let known: std::collections::HashSet<u64> = version.tables().map(|table| table.meta.id).collect();
+    let known: std::collections::HashSet<u64> =
+        version.tables().map(|table| table.meta.id).collect();
     for name in home.fs.list(&home.dir)? {
         if Home::id_of(&name).is_some_and(|id| !known.contains(&id)) {
             home.fs.remove(&home.dir.join(name))?;

@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::base::{Seqno, hash};
 use crate::cache::{BlockCache, Closable, OpenFiles};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lsm::table::{Table, TableSummary};
 use crate::vfs::{Access, File, Fs, Layer};
 
@@ -35,12 +35,12 @@ impl TableMeta {
         Self {
             id,
             len: summary.len,
-            entries: summary.entries,
-            tombstones: summary.tombstones,
-            smallest: summary.smallest,
-            largest: summary.largest,
-            smallest_seqno: summary.smallest_seqno,
-            largest_seqno: summary.largest_seqno,
+            entries: summary.properties.entries,
+            tombstones: summary.properties.tombstones,
+            smallest: summary.properties.smallest,
+            largest: summary.properties.largest,
+            smallest_seqno: summary.properties.smallest_seqno,
+            largest_seqno: summary.properties.largest_seqno,
         }
     }
 }
@@ -50,7 +50,7 @@ impl TableMeta {
 pub(crate) struct Home {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) dir: PathBuf,
-    pub(crate) layer: Layer,
+    pub(crate) layer: Mutex<Layer>,
     pub(crate) identity: u64,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
@@ -69,7 +69,12 @@ impl Home {
 
     /// Creates the file of table `id`.
     pub(crate) fn create(&self, id: u64) -> Result<Arc<dyn File>> {
-        self.fs.create(&self.path(id), self.layer)
+        self.fs.create(&self.path(id), self.layer())
+    }
+
+    /// How files are reached that are opened now.
+    pub(crate) fn layer(&self) -> Layer {
+        *self.layer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number in the name of a table's file.
@@ -104,7 +109,10 @@ impl TableFile {
 
     /// Gives the open table to `read`, opening it if need be.
     #[inline]
-    pub(crate) fn read<R>(self: &Arc<Self>, read: impl FnOnce(&Arc<Table>) -> Result<R>) -> Result<R> {
+    pub(crate) fn read<R>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Arc<Table>) -> Result<R>,
+    ) -> Result<R> {
         if let Some(table) = &*self.open.load() {
             if !self.used.load(Ordering::Relaxed) {
                 self.used.store(true, Ordering::Relaxed);
@@ -128,6 +136,21 @@ impl TableFile {
         self.home.path(self.meta.id)
     }
 
+    /// An error if the table is not the one that the manifest tells of.
+    fn check(&self, table: &Table) -> Result<()> {
+        let (meta, found) = (&self.meta, table.properties());
+        let agrees = meta.entries == found.entries
+            && meta.tombstones == found.tombstones
+            && meta.smallest == found.smallest
+            && meta.largest == found.largest
+            && meta.smallest_seqno == found.smallest_seqno
+            && meta.largest_seqno == found.largest_seqno;
+        if agrees {
+            return Ok(());
+        }
+        Err(Error::corruption(&self.path(), 0, "the table is not the one its manifest tells of"))
+    }
+
     #[cold]
     fn open_now(self: &Arc<Self>) -> Result<Arc<Table>> {
         let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,9 +159,12 @@ impl TableFile {
         }
         let home = &self.home;
         let id = self.meta.id;
-        let file = home.fs.open(&home.path(id), Access::Read, home.layer)?;
+        let file = home.fs.open(&home.path(id), Access::Read, home.layer())?;
         let identity = home.identity_of(id);
-        let table = Table::open(file, identity, self.meta.len, Some(Arc::clone(&home.blocks)))?;
+        // The identity names the table in the block cache, which all keyspaces share.
+        let blocks = Some(Arc::clone(&home.blocks));
+        let table = Table::open(file, identity, self.meta.len, identity, blocks)?;
+        self.check(&table)?;
         let table = Arc::new(table);
         self.used.store(true, Ordering::Relaxed);
         self.open.store(Some(Arc::clone(&table)));

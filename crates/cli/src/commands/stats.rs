@@ -49,8 +49,7 @@ fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
         "last_seqno": stats.last_seqno,
         "log": { "segments": stats.log.segments, "bytes": stats.log.bytes },
         "recovery": {
-            "clean": recovery.clean,
-            "replayed_writes": recovery.replayed_writes,
+            "replayed_batches": recovery.replayed_batches,
             "dropped_bytes": recovery.dropped_bytes,
         },
         "memory": {
@@ -93,9 +92,8 @@ fn write_database(stats: &Stats, recovery: &RecoveryReport, out: &mut impl Write
     writeln!(out, "writes     {} so far", Count(stats.last_seqno))?;
     writeln!(
         out,
-        "recovery   {}, {} writes replayed, {} dropped",
-        if recovery.clean { "clean" } else { "after an unclean end" },
-        Count(recovery.replayed_writes),
+        "recovery   {} batches replayed, {} dropped",
+        Count(recovery.replayed_batches),
         Bytes(recovery.dropped_bytes)
     )?;
     writeln!(

@@ -55,7 +55,7 @@ fn stats() {
     let expected = ["disk_bytes", "last_seqno", "log", "recovery", "memory", "io", "keyspaces"];
     assert_eq!(names(&stats), expected);
     assert_eq!(names(&stats["log"]), ["segments", "bytes"]);
-    assert_eq!(names(&stats["recovery"]), ["clean", "replayed_writes", "dropped_bytes"]);
+    assert_eq!(names(&stats["recovery"]), ["replayed_batches", "dropped_bytes"]);
     assert_eq!(names(&stats["memory"]), ["budget", "memtables", "block_cache", "tables"]);
     let expected = ["requests", "hits", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
     assert_eq!(names(&stats["io"]), expected);

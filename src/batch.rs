@@ -1,0 +1,134 @@
+//! Batches: writes that take effect together or not at all.
+
+use std::sync::Arc;
+
+use crate::base::Kind;
+use crate::commit::{EncodedWrites, Writes};
+use crate::database::Inner;
+use crate::error::{Error, Result};
+use crate::keyspace::{Keyspace, check_sizes};
+use crate::options::Durability;
+use crate::snapshot::check_same;
+
+/// The most memory a batch may ask of the memtables it is applied to.
+const MOST_WEIGHT: usize = 2 << 30;
+/// What an entry takes in a memtable besides key and value, at most.
+const ENTRY_WEIGHT: usize = 160;
+
+/// Writes to any keyspaces of a database that are committed as one: after a crash all of them are there or
+/// none, and no reader sees a part of them.
+///
+/// The writes of one batch take effect in the order they were added. A batch is held in memory until it is
+/// committed, and may take about 2 GiB.
+///
+/// ```
+/// # fn main() -> turbidite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// use turbidite::{Database, KeyspaceOptions};
+/// let db = Database::open(dir.path().join("my.db"))?;
+/// let users = db.keyspace("users", KeyspaceOptions::lsm())?;
+/// let by_mail = db.keyspace("by mail", KeyspaceOptions::lsm())?;
+/// let mut batch = db.batch();
+/// batch.put(&users, "1", "Ada").put(&by_mail, "ada@example.org", "1");
+/// batch.commit()?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch {
+    database: Arc<Inner>,
+    writes: EncodedWrites,
+    weight: usize,
+    durability: Durability,
+    /// The first thing wrong with what was added; nothing is committed then.
+    error: Option<Error>,
+}
+
+impl Batch {
+    pub(crate) fn new(database: Arc<Inner>) -> Self {
+        let durability = database.durability();
+        Self { database, writes: EncodedWrites::default(), weight: 0, durability, error: None }
+    }
+
+    /// Adds: give `key` of `keyspace` the value `value`. What is wrong with it is told by
+    /// [`commit`](Self::commit).
+    pub fn put(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut Self {
+        self.add(keyspace, Kind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Adds: remove `key` of `keyspace`.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
+        self.add(keyspace, Kind::Delete, key.as_ref(), &[])
+    }
+
+    fn add(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) -> &mut Self {
+        if self.error.is_none() {
+            self.weight += key.len() + value.len() + ENTRY_WEIGHT;
+            let checked =
+                check_sizes(key, value).and_then(|()| check_same(&self.database, keyspace));
+            match checked.and_then(|()| check_weight(self.weight)) {
+                Ok(()) => self.writes.push(keyspace.target(), kind, key, value),
+                Err(error) => self.error = Some(error),
+            }
+        }
+        self
+    }
+
+    /// What the batch must survive once it is committed. Default: the database's durability. It says nothing
+    /// for keyspaces without a log.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The number of writes added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writes.len() as usize
+    }
+
+    /// Whether no write was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Commits the writes. An empty batch with [`Durability::Sync`] makes all earlier writes survive power
+    /// loss; with another durability it does nothing.
+    ///
+    /// # Errors
+    /// `Invalid` if a write that was added is too large, the batch is, or a keyspace is another database's;
+    /// those of [`Keyspace::put`]. After `Invalid` and `NoSpace` nothing was written.
+    pub fn commit(self) -> Result<()> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.database.check_writable()?;
+        let committer = self.database.committer();
+        if self.writes.len() > 0 {
+            return committer.commit(Writes::Many(&self.writes), self.durability);
+        }
+        if self.durability == Durability::Sync {
+            let last = committer.pen()?.last();
+            return committer.sync(last);
+        }
+        Ok(())
+    }
+}
+
+fn check_weight(weight: usize) -> Result<()> {
+    if weight <= MOST_WEIGHT {
+        return Ok(());
+    }
+    Err(Error::Invalid("a batch may take at most about 2 GiB; split it".into()))
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batch({} writes, {})", self.len(), self.durability)
+    }
+}

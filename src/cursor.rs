@@ -1,0 +1,254 @@
+//! Cursors and ranges: walking over the keys of a keyspace.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::{Bounds, Slice};
+use crate::database::Inner;
+use crate::error::{Error, Result};
+use crate::iter::OrderedCursor;
+use crate::keyspace::{Held, Keyspace};
+
+/// A position among the keys of a keyspace, as they were when the cursor was made, or outside of them.
+///
+/// A new cursor is outside. Seeking where there is nothing, and stepping over either end, leaves it
+/// outside; a step from outside stays there. After an error the cursor gives the same error again.
+pub struct Cursor {
+    inner: Box<dyn OrderedCursor>,
+    failed: Option<Error>,
+    database: Arc<Inner>,
+}
+
+impl Cursor {
+    pub(crate) fn new(inner: Box<dyn OrderedCursor>, database: Arc<Inner>) -> Self {
+        Self { inner, failed: None, database }
+    }
+
+    fn go(&mut self, step: impl FnOnce(&mut dyn OrderedCursor) -> Result<()>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.database.check_open()?;
+        step(&mut *self.inner).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Moves to the first key.
+    ///
+    /// # Errors
+    /// Those of [`Keyspace::get`]; so for every move.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.go(|cursor| cursor.seek_to_first())
+    }
+
+    /// Moves to the last key.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.go(|cursor| cursor.seek_to_last())
+    }
+
+    /// Moves to the first key that is not below `key`.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.go(|cursor| cursor.seek(key.as_ref()))
+    }
+
+    /// Moves to the last key that is not above `key`.
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        self.go(|cursor| {
+            cursor.seek(key)?;
+            if cursor.is_valid() && cursor.key() == key { Ok(()) } else { cursor.seek_before(key) }
+        })
+    }
+
+    /// Moves to the next larger key.
+    // A cursor is not an iterator: it lends key and value, and can turn back.
+    #[expect(clippy::should_implement_trait, reason = "a cursor lends what it stands on")]
+    pub fn next(&mut self) -> Result<()> {
+        self.step(|cursor| cursor.next())
+    }
+
+    /// Moves to the next smaller key.
+    pub fn prev(&mut self) -> Result<()> {
+        self.step(|cursor| cursor.prev())
+    }
+
+    fn step(&mut self, step: impl FnOnce(&mut dyn OrderedCursor) -> Result<()>) -> Result<()> {
+        self.go(|cursor| if cursor.is_valid() { step(cursor) } else { Ok(()) })
+    }
+
+    /// Whether the cursor is on a key.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.failed.is_none() && self.inner.is_valid()
+    }
+
+    /// The key the cursor is on. Panics outside.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        assert!(self.is_valid(), "the cursor is on no key");
+        self.inner.key()
+    }
+
+    /// Its value. Panics outside.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        assert!(self.is_valid(), "the cursor is on no key");
+        self.inner.value()
+    }
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cursor").field("is_valid", &self.is_valid()).finish_non_exhaustive()
+    }
+}
+
+/// The keys and values of a range, in order, from either end. Items are `Result`s; after an error the
+/// iterator ends.
+///
+/// It shows one moment, however long it takes, and keeps on disk what it sees while it lives.
+#[must_use = "a range reads nothing until it is iterated"]
+pub struct Range {
+    source: Option<Source>,
+    failed: Option<Error>,
+    front: Option<Box<dyn OrderedCursor>>,
+    back: Option<Box<dyn OrderedCursor>>,
+}
+
+struct Source {
+    keyspace: Keyspace,
+    bounds: Bounds,
+    held: Held,
+}
+
+impl Range {
+    pub(crate) fn new(keyspace: Keyspace, bounds: Bounds, held: Held) -> Self {
+        let source = Some(Source { keyspace, bounds, held });
+        Self { source, failed: None, front: None, back: None }
+    }
+
+    /// A range whose only item is an error.
+    pub(crate) fn failed(error: Error) -> Self {
+        Self { source: None, failed: Some(error), front: None, back: None }
+    }
+
+    fn end<T>(&mut self) -> Option<T> {
+        self.source = None;
+        (self.front, self.back) = (None, None);
+        None
+    }
+
+    /// Moves the front cursor on and gives what it is on, if that is in the range.
+    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let Some(source) = &self.source else { return Ok(None) };
+        source.held.database().check_open()?;
+        let cursor = match &mut self.front {
+            Some(cursor) => {
+                cursor.next()?;
+                cursor
+            }
+            None => self.front.insert(source.first()?),
+        };
+        if !cursor.is_valid() || !source.bounds.holds_below(cursor.key()) {
+            return Ok(None);
+        }
+        let met =
+            self.back.as_ref().is_some_and(|back| back.is_valid() && cursor.key() >= back.key());
+        Ok((!met).then(|| (Slice::from(cursor.key()), cursor.value_slice())))
+    }
+
+    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let Some(source) = &self.source else { return Ok(None) };
+        source.held.database().check_open()?;
+        let cursor = match &mut self.back {
+            Some(cursor) => {
+                cursor.prev()?;
+                cursor
+            }
+            None => self.back.insert(source.last()?),
+        };
+        if !cursor.is_valid() || !source.bounds.reaches(cursor.key()) {
+            return Ok(None);
+        }
+        let met = self
+            .front
+            .as_ref()
+            .is_some_and(|front| front.is_valid() && cursor.key() <= front.key());
+        Ok((!met).then(|| (Slice::from(cursor.key()), cursor.value_slice())))
+    }
+
+    fn item(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<Option<(Slice, Slice)>>,
+    ) -> Option<Result<(Slice, Slice)>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        match step(self) {
+            Ok(Some(item)) => Some(Ok(item)),
+            Ok(None) => self.end(),
+            Err(error) => {
+                self.end::<()>();
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl Source {
+    /// A cursor on the first key that is not below the range.
+    fn first(&self) -> Result<Box<dyn OrderedCursor>> {
+        let mut cursor = self.keyspace.target().engine.cursor(self.held.point())?;
+        match &self.bounds.lower {
+            Bound::Unbounded => cursor.seek_to_first()?,
+            Bound::Included(key) => cursor.seek(key)?,
+            Bound::Excluded(key) => {
+                cursor.seek(key)?;
+                if cursor.is_valid() && cursor.key() == &key[..] {
+                    cursor.next()?;
+                }
+            }
+        }
+        Ok(cursor)
+    }
+
+    /// A cursor on the last key that is not above the range.
+    fn last(&self) -> Result<Box<dyn OrderedCursor>> {
+        let mut cursor = self.keyspace.target().engine.cursor(self.held.point())?;
+        match &self.bounds.upper {
+            Bound::Unbounded => cursor.seek_to_last()?,
+            Bound::Excluded(key) => cursor.seek_before(key)?,
+            Bound::Included(key) => {
+                cursor.seek(key)?;
+                if !(cursor.is_valid() && cursor.key() == &key[..]) {
+                    cursor.seek_before(key)?;
+                }
+            }
+        }
+        Ok(cursor)
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Slice, Slice)>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.item(Self::step_front)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.item(Self::step_back)
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bounds = self.source.as_ref().map(|source| &source.bounds);
+        f.debug_struct("Range").field("bounds", &bounds).finish_non_exhaustive()
+    }
+}

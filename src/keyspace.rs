@@ -1,0 +1,275 @@
+//! A keyspace: a sorted map of its own inside the database.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::base::{Bounds, Kind, ReadPoint, Slice};
+use crate::commit::{Target, Writes};
+use crate::cursor::{Cursor, Range};
+use crate::database::Inner;
+use crate::error::{Error, Result};
+use crate::options::{EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::stats::KeyspaceStats;
+use crate::vfs::Layer;
+
+/// What a keyspace is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct KeyspaceInfo {
+    /// Its name.
+    pub name: String,
+    /// Its index structure.
+    pub engine: EngineKind,
+    /// How its files are reached.
+    pub layer: Layer,
+    /// Whether its writes go through the log.
+    pub logged: bool,
+}
+
+/// A keyspace that is open.
+pub(crate) struct OpenKeyspace {
+    pub(crate) info: KeyspaceInfo,
+    pub(crate) target: Target,
+}
+
+impl OpenKeyspace {
+    pub(crate) fn stats(&self) -> KeyspaceStats {
+        let name = self.info.name.clone();
+        KeyspaceStats { name, ..self.target.engine.stats() }
+    }
+}
+
+/// A sorted map from keys to values, both any bytes: keys up to [64 KiB](crate::MAX_KEY_LEN), values up to
+/// [1 GiB](crate::MAX_VALUE_LEN). An empty key and an empty value are as good as any other.
+///
+/// Handles are cheap to clone, may be used from any thread, and keep the database open. Reads never wait
+/// for writers. What a single call reads is the state of one moment.
+#[derive(Clone)]
+pub struct Keyspace {
+    database: Arc<Inner>,
+    open: Arc<OpenKeyspace>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(database: Arc<Inner>, open: Arc<OpenKeyspace>) -> Self {
+        Self { database, open }
+    }
+
+    pub(crate) fn database(&self) -> &Arc<Inner> {
+        &self.database
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.open.target
+    }
+
+    /// The keyspace's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.open.info.name
+    }
+
+    /// Gives `key` the value `value`, with the database's durability. Cost: a log record and an insertion
+    /// into memory; with [`Durability::Sync`](crate::Durability::Sync) a device sync, shared with other
+    /// writers.
+    ///
+    /// # Errors
+    /// `Invalid` if key or value is too large; `NoSpace`, after which nothing was written; `Io`, after which
+    /// the database is `Poisoned`; `ReadOnly`, `Closed`.
+    #[inline]
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.write(Kind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Removes `key`; it is no error if it is not there. Cost and errors as [`put`](Self::put).
+    #[inline]
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write(Kind::Delete, key.as_ref(), &[])
+    }
+
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        check_sizes(key, value)?;
+        self.database.check_writable()?;
+        let writes = Writes::One { target: &self.open.target, kind, key, value };
+        self.database.committer().commit(writes, self.database.durability())
+    }
+
+    /// The value of `key`. Cost: memory only if the block it lies in is cached, else one read.
+    ///
+    /// # Errors
+    /// `Corruption` if what was to be read is damaged; `Io`, `Closed`.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.get_at(key.as_ref(), self.now())
+    }
+
+    /// Whether `key` has a value. Cost and errors as [`get`](Self::get).
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The values of several keys, in the order of the keys, all of the same moment. Errors as
+    /// [`get`](Self::get).
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Slice>>> {
+        let held = Held::new(&self.database);
+        self.multi_get_at(keys, held.point())
+    }
+
+    /// All keys and values, in order, of this moment.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        self.range_in(Bounds::ALL, Held::new(&self.database))
+    }
+
+    /// The keys in `range` and their values, in order, of this moment. `..` is everything, but
+    /// [`iter`](Self::iter) needs no type for it.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.range_in(Bounds::new(range), Held::new(&self.database))
+    }
+
+    /// The keys that start with `prefix` and their values, in order, of this moment.
+    #[must_use]
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.range_in(Bounds::prefix(prefix.as_ref()), Held::new(&self.database))
+    }
+
+    /// A cursor over the keys of this moment, which can be moved both ways and anywhere.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn cursor(&self) -> Result<Cursor> {
+        self.cursor_at(self.now())
+    }
+
+    /// The number of keys. Cost: reads all of them.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn count(&self) -> Result<u64> {
+        self.count_at(self.now())
+    }
+
+    /// Writes all that is in memory to the keyspace's own files, which survive power loss, and so frees the
+    /// part of the log it needed.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`.
+    pub fn persist(&self) -> Result<()> {
+        self.database.check_writable()?;
+        self.database.cut(&self.open.target)?;
+        self.open.target.engine.persist()
+    }
+
+    /// Persists, and rewrites the files into their most compact form: what was deleted or overwritten is
+    /// gone from them, as far as no snapshot sees it. Cost: reads and writes the whole keyspace; needs disk
+    /// space for a second copy of it meanwhile.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn compact(&self) -> Result<()> {
+        self.persist()?;
+        self.open.target.engine.compact()
+    }
+
+    /// Figures about the keyspace.
+    #[must_use]
+    pub fn stats(&self) -> KeyspaceStats {
+        self.open.stats()
+    }
+
+    // ---- reading at a point ----
+
+    fn now(&self) -> ReadPoint<'_> {
+        ReadPoint::Latest(self.database.visibility())
+    }
+
+    #[inline]
+    pub(crate) fn get_at(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
+        self.database.check_open()?;
+        self.open.target.engine.get(key, point)
+    }
+
+    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        point: ReadPoint<'_>,
+    ) -> Result<Vec<Option<Slice>>> {
+        keys.into_iter().map(|key| self.get_at(key.as_ref(), point)).collect()
+    }
+
+    pub(crate) fn cursor_at(&self, point: ReadPoint<'_>) -> Result<Cursor> {
+        self.database.check_open()?;
+        let cursor = self.open.target.engine.cursor(point)?;
+        Ok(Cursor::new(cursor, Arc::clone(&self.database)))
+    }
+
+    pub(crate) fn range_in(&self, bounds: Bounds, held: Held) -> Range {
+        Range::new(self.clone(), bounds, held)
+    }
+
+    pub(crate) fn count_at(&self, point: ReadPoint<'_>) -> Result<u64> {
+        let mut cursor = self.cursor_at(point)?;
+        let mut count = 0;
+        cursor.seek_to_first()?;
+        while cursor.is_valid() {
+            count += 1;
+            cursor.next()?;
+        }
+        Ok(count)
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyspace({:?}, {})", self.name(), self.open.info.engine)
+    }
+}
+
+/// A state that is held for reading until this is dropped.
+pub(crate) struct Held {
+    database: Arc<Inner>,
+    seqno: u64,
+}
+
+impl Held {
+    pub(crate) fn new(database: &Arc<Inner>) -> Self {
+        Self { database: Arc::clone(database), seqno: database.visibility().hold() }
+    }
+
+    pub(crate) fn point(&self) -> ReadPoint<'static> {
+        ReadPoint::At(self.seqno)
+    }
+
+    pub(crate) fn database(&self) -> &Arc<Inner> {
+        &self.database
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Self {
+        self.database.visibility().hold_again(self.seqno);
+        Self { database: Arc::clone(&self.database), seqno: self.seqno }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.database.visibility().release(self.seqno);
+    }
+}
+
+/// An error if key or value is larger than can be stored.
+pub(crate) fn check_sizes(key: &[u8], value: &[u8]) -> Result<()> {
+    let (what, len, limit) = if key.len() > MAX_KEY_LEN {
+        ("key", key.len(), MAX_KEY_LEN)
+    } else if value.len() > MAX_VALUE_LEN {
+        ("value", value.len(), MAX_VALUE_LEN)
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(format!("a {what} of {len} bytes is too large: the limit is {limit}")))
+}
