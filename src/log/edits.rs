@@ -11,7 +11,7 @@
 //!      0     8  magic "TBD-EDT\n"
 //!      8     4  format version
 //!     12     4  zero
-//!     16     8  identity of the database
+//!     16     8  identity of the owner: the database, or the keyspace
 //!     24     8  number of the file
 //!     32    28  zero
 //!     60     4  checksum of bytes 0..60, bound to (identity of the file, 0)
