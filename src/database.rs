@@ -305,7 +305,7 @@ impl Inner {
     /// Cuts an engine between two batches, so that its `persist` covers all that is committed.
     pub(crate) fn cut(&self, target: &Target) -> Result<()> {
         let pen = self.committer().pen()?;
-        target.engine.cut(pen.last());
+        target.engine.cut(pen.cut_at(target));
         Ok(())
     }
 

@@ -63,6 +63,15 @@ impl Pen {
         self.last
     }
 
+    /// Where `target` is cut so that all it was given is covered: at the last number of its kind of write.
+    /// What a keyspace with a log has persisted is thus never ahead of the log's end.
+    pub(crate) fn cut_at(&self, target: &Target) -> Seqno {
+        match &self.writer {
+            Some(writer) if target.logged => writer.last(),
+            _ => self.last,
+        }
+    }
+
     /// The log; there is none when the database is open for reading only.
     pub(crate) fn log(&mut self) -> Option<&mut Writer> {
         self.writer.as_mut()

@@ -138,16 +138,18 @@ impl MemoryFs {
         Self::with(Image::default(), true)
     }
 
-    fn with(image: Image, traced: bool) -> Self {
+    fn with(mut image: Image, traced: bool) -> Self {
+        image.forget_unreachable();
         let space = Arc::new(Space::default());
         let mut tree = Tree { names: image.names.clone(), ..Tree::default() };
         for (_, entry) in image.names.walk() {
             let (Entry::File(id) | Entry::Dir(id)) = entry;
             tree.next = tree.next.max(id + 1);
         }
-        for (id, content) in image.reachable() {
+        for (&id, content) in &image.files {
             space.used.fetch_add(content.len(), Relaxed);
-            let node = Node { id, content: RwLock::new(content), space: Arc::clone(&space) };
+            let content = RwLock::new(content.clone());
+            let node = Node { id, content, space: Arc::clone(&space) };
             tree.files.insert(id, Arc::new(node));
         }
         let trace = traced.then(|| Mutex::new(Trace::new(image)));

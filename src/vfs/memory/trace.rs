@@ -77,16 +77,17 @@ impl Image {
         }
     }
 
-    /// The paths that can be reached, with the content of those that are files.
-    pub(super) fn reachable(&self) -> HashMap<NodeId, Content> {
-        let content = |id| self.files.get(&id).cloned().unwrap_or_default();
-        let paths = self.names.walk().into_iter();
-        paths
-            .filter_map(|(_, entry)| match entry {
-                Entry::File(id) => Some((id, content(id))),
-                Entry::Dir(_) => None,
-            })
-            .collect()
+    /// Drops what no path leads to, so that its numbers can be given to new files and directories, and gives
+    /// each file that has a name a content.
+    pub(super) fn forget_unreachable(&mut self) {
+        self.names.forget_unreachable();
+        let mut files = HashMap::new();
+        for (_, entry) in self.names.walk() {
+            if let Entry::File(id) = entry {
+                files.insert(id, self.files.get(&id).cloned().unwrap_or_default());
+            }
+        }
+        self.files = files;
     }
 }
 

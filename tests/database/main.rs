@@ -1,0 +1,4 @@
+//! One binary for the tests of the whole database through its public interface.
+
+mod crash;
+mod history;
