@@ -164,11 +164,12 @@ impl Committer {
             (writer.sync_point().map_err(|error| self.poison(&error))?, covered)
         };
         point.run().map_err(|error| self.poison(&error))?;
-        self.synced.fetch_max(covered, Ordering::Release);
-        match self.pen()?.log() {
-            Some(writer) => writer.synced(&point).map_err(|error| self.poison(&error)),
-            None => Ok(()),
+        if let Some(writer) = self.pen()?.log() {
+            writer.synced(&point).map_err(|error| self.poison(&error))?;
         }
+        // Only now: segments may be recycled once this is seen, and `synced` writes into them.
+        self.synced.fetch_max(covered, Ordering::Release);
+        Ok(())
     }
 
     /// Hands what is buffered to the kernel.
@@ -340,7 +341,7 @@ impl Committer {
     /// Hands the group's records to the kernel, unless all of them may stay buffered.
     fn write_group(&self, pen: &mut Pen, durability: Option<Durability>) -> Result<()> {
         let (Some(writer), Some(durability)) = (pen.log(), durability) else { return Ok(()) };
-        if durability >= Durability::Os {
+        if durability >= Durability::Os || writer.is_full() {
             return writer.flush().map_err(|error| self.poison(&error));
         }
         if writer.is_buffered() {

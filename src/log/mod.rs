@@ -20,5 +20,5 @@ pub(crate) mod writer;
 
 pub(crate) use edits::EditLog;
 pub(crate) use reader::Log;
-pub(crate) use segment::Segments;
+pub(crate) use segment::{Segments, path as segment_path};
 pub(crate) use writer::Writer;

@@ -10,9 +10,14 @@
 //!    if a valid record behind the end says that something at or above the end had been synced. A torn tail
 //!    is cut off and its bytes are reported; damage is an error, or cut off as well in tolerant recovery.
 //!
+//! A segment that was left for the next one ends with a *promise*, once the next one has been synced: a mark
+//! that names a synced number which this segment does not reach. It is behind the segment's end, and so proves
+//! damage if the next segment is missing, cut off or unreadable.
+//!
 //! An I/O error is never taken for the end of the log.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -133,6 +138,23 @@ impl Log {
         Ok(log)
     }
 
+    /// Whether there are writes in any segment in `dir`, or anything but segments of this database.
+    pub(crate) fn has_writes(fs: &dyn Fs, dir: &Path, database: u64) -> Result<bool> {
+        for name in fs.list(dir)? {
+            let Some(number) = segment::number_of(&name) else { return Ok(true) };
+            let path = segment::path(dir, number);
+            let file = fs.open(&path, Access::Read, Layer::Positional)?;
+            let bytes = file.view(0..file.len()?)?;
+            segment::read_header(&path, &bytes, database, number)?;
+            let is_write = |record: &Record<'_>| record.kind == RecordKind::Write;
+            let identity = segment::identity(database, number);
+            if record::remains(&bytes, SEGMENT_HEADER as usize, identity, is_write).proof {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// What was found.
     pub(crate) fn found(&self) -> &Recovered {
         &self.found
@@ -184,9 +206,9 @@ impl Log {
             let bytes = opened.bytes()?;
             let identity = segment::identity(self.database, number);
             while let Some(record) = record::parse(&bytes, end as usize, identity) {
-                let Some(fields) = fields(&record).filter(|fields| fields.previous == last) else {
-                    break;
-                };
+                // One that says more was synced than has been read promises that another segment follows.
+                let next = |fields: &Fields<'_>| fields.previous == last && fields.synced <= last;
+                let Some(fields) = fields(&record).filter(next) else { break };
                 if fields.count > 0 {
                     last = record.seqno + fields.count - 1;
                     found.writes += 1;
@@ -238,7 +260,11 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
     for number in fs.list(dir)?.iter().filter_map(|name| segment::number_of(name)) {
         found.largest_number = found.largest_number.max(number);
         let path = segment::path(dir, number);
-        let file = fs.open(&path, Access::Read, Layer::Positional)?;
+        let file = match fs.open(&path, Access::Read, Layer::Positional) {
+            // The writer has recycled it since: it is not one that is needed.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
         let len = file.len()?;
         if number < floor {
             found.unused.push((number, len));
@@ -254,7 +280,7 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
                 return Err(Error::corruption(&path, len.min(capacity), what));
             }
             Header::Valid { capacity } => capacity,
-            // Header and link lie in one sector: they are written or lost together.
+            // The header was synced before the link was written.
             Header::Damaged | Header::Unused if link.is_some() => {
                 return Err(Error::corruption(
                     &path,

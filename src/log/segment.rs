@@ -15,7 +15,8 @@
 //! ```
 //! and is followed by records from byte 64 on. A segment is prepared whole before the writer needs it:
 //! its space is reserved and its pages are present, so that appending is a copy of memory where the layer
-//! maps files.
+//! maps files. Length and header are synced before the first record, the link, is written: where there is a
+//! link, another length or a bad header is damage and never the work of a power loss.
 //!
 //! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
 
@@ -30,6 +31,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"TBD-LOG\n";
 pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Bytes of a segment's header, and the offset of its first record.
 pub(crate) const SEGMENT_HEADER: u64 = 64;
+/// What a device writes whole or not at all.
+const SECTOR: usize = 512;
 /// The capacity of a database's first segment; each next one doubles it.
 const SMALLEST: u64 = 128 << 10;
 /// The capacity that segments grow to.
@@ -218,8 +221,8 @@ impl Segments {
         }
     }
 
-    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header and makes its
-    /// pages present.
+    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both safe
+    /// from power loss and its pages present.
     fn prepare(&self, need: u64) -> Result<Segment> {
         let (number, capacity, recycled) = {
             let mut state = self.lock();
@@ -243,7 +246,8 @@ impl Segments {
         let identity = identity(self.database, number);
         let prepared = file
             .allocate(capacity)
-            .and_then(|()| file.write_at(0, &header(self.database, number, capacity)));
+            .and_then(|()| file.write_at(0, &front(self.database, number, capacity)))
+            .and_then(|()| file.sync());
         if let Err(error) = prepared {
             drop(file);
             if let Err(left) = self.fs.remove(&path) {
@@ -278,6 +282,13 @@ pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The first sector of a new segment: its header, and zeros over the link of the file's earlier life.
+fn front(database: u64, number: u64, capacity: u64) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header(database, number, capacity));
+    bytes
 }
 
 fn header(database: u64, number: u64, capacity: u64) -> [u8; SEGMENT_HEADER as usize] {
