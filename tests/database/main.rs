@@ -2,3 +2,4 @@
 
 mod crash;
 mod history;
+mod kill;
