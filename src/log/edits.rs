@@ -6,7 +6,8 @@
 //! relied on it: dropped) from one that was damaged or cut off later (an error). When the edits outgrow the
 //! snapshot, a new file with a new snapshot takes over in one atomic rename.
 //!
-//! A power loss may leave an earlier watermark, or zeros in its place, which say less and nothing false.
+//! A power loss may leave an earlier watermark, which says less and nothing false. What lies above it may be in
+//! memory only, and after a failed sync the system may think it written: opening writes it again.
 //!
 //! ```text
 //! NAME-000001:  header  watermark  snapshot  edit  edit ...
@@ -55,6 +56,8 @@ pub(crate) struct EditLog {
     end: u64,
     edits: u64,
     snapshot_len: u64,
+    /// The first error. It is unknown what the file holds since, and nothing may follow it.
+    failed: Option<Error>,
 }
 
 /// What an edit log holds.
@@ -68,6 +71,9 @@ pub(crate) struct Edits {
     number: u64,
     end: u64,
     torn: bool,
+    /// Where what is not known to have been synced begins.
+    synced: u64,
+    unsynced: Vec<u8>,
 }
 
 impl EditLog {
@@ -112,7 +118,8 @@ impl EditLog {
         if found.torn {
             file.truncate(found.end)?;
         }
-        // What was read may be in memory only; nothing may be built on it before it is safe.
+        // Nothing may be built on what was read before it is safe.
+        file.write_at(found.synced, &found.unsynced)?;
         file.sync()?;
         fs.sync_dir(dir)?;
         let edits = Self {
@@ -125,6 +132,7 @@ impl EditLog {
             end: found.end,
             edits: found.edits.len() as u64,
             snapshot_len: found.snapshot.len() as u64,
+            failed: None,
             fs,
         };
         edits.raise_watermark()?;
@@ -133,8 +141,15 @@ impl EditLog {
 
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
     /// with the edit, and is asked for when a new file is due. After an error it is unknown whether the
-    /// edit will be there when the log is read again.
+    /// edit will be there when the log is read again, and every later call gives the same error.
     pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.try_append(edit, snapshot).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
         if self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
@@ -188,11 +203,25 @@ impl EditLog {
         let file = fs.create(&unfinished, Layer::Positional)?;
         file.write_at(0, &bytes)?;
         file.sync()?;
+        drop(file);
         fs.rename(&unfinished, &path)?;
         fs.sync_dir(dir)?;
+        let file = fs.open(&path, Access::Write, Layer::Positional)?;
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
-        Ok(Self { fs, dir, name, database, number, identity, file, end, edits, snapshot_len })
+        Ok(Self {
+            fs,
+            dir,
+            name,
+            database,
+            number,
+            identity,
+            file,
+            end,
+            edits,
+            snapshot_len,
+            failed: None,
+        })
     }
 }
 
@@ -222,9 +251,6 @@ fn watermark(edits: u64, identity: u64, end: u64) -> Result<Vec<u8>> {
 
 /// How much of the file is known to have been synced.
 fn read_watermark(path: &Path, bytes: &[u8], identity: u64) -> Result<u64> {
-    if bytes.get(HEADER..FRONT).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0)) {
-        return Ok(0);
-    }
     record::parse(bytes, HEADER, identity)
         .filter(|record| record.kind == RecordKind::Mark)
         .and_then(|record| Some(u64::from_le_bytes(record.payload.try_into().ok()?)))
@@ -253,10 +279,17 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
     if (end as u64) < synced || record::remains(bytes, end, identity, |_| true).proof {
         return Err(Error::corruption(path, end as u64, "an edit is damaged"));
     }
-    let snapshot = first.payload.to_vec();
-    let torn = end < bytes.len();
-    let path = path.to_path_buf();
-    Ok(Edits { database, snapshot, edits, path, number, end: end as u64, torn })
+    Ok(Edits {
+        database,
+        snapshot: first.payload.to_vec(),
+        edits,
+        path: path.to_path_buf(),
+        number,
+        end: end as u64,
+        torn: end < bytes.len(),
+        synced,
+        unsynced: bytes[synced as usize..end].to_vec(),
+    })
 }
 
 fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {
