@@ -62,6 +62,9 @@ pub(crate) struct Context {
 
 /// An index structure that keeps one keyspace.
 pub(crate) trait Engine: Send + Sync {
+    /// Allows changes of the engine's files, and clears away what a crash left there. Called once, before
+    /// the first write, when all of the database has been read and found whole.
+    fn make_writable(&self) -> Result<()>;
     /// Takes one write. Called in commit order under the commit lock. Cannot fail: what could is done
     /// in the background.
     fn apply(&self, write: &Write<'_>);

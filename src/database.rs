@@ -1,7 +1,6 @@
 //! The database: a handle that opens keyspaces, makes batches and snapshots, and closes.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -15,7 +14,7 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Housekeeper;
 use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
-use crate::log::{Log, Segments};
+use crate::log::{Log, Segments, segment_path};
 use crate::open::{self, Opened, Shared};
 use crate::options::{Durability, KeyspaceOptions, RecoveryMode};
 use crate::snapshot::Snapshot;
@@ -306,7 +305,7 @@ impl Inner {
     /// Cuts an engine between two batches, so that its `persist` covers all that is committed.
     pub(crate) fn cut(&self, target: &Target) -> Result<()> {
         let pen = self.committer().pen()?;
-        target.engine.cut(pen.last());
+        target.engine.cut(pen.cut_at(target));
         Ok(())
     }
 
@@ -430,19 +429,8 @@ impl Inner {
     fn verify(&self) -> Result<VerifyReport> {
         self.check_open()?;
         let mut report = VerifyReport::default();
-        let fs = &*self.shared.fs;
-        let floor = {
-            let _catalog = lock(&self.catalog);
-            match Catalog::read(fs, &self.shared.path) {
-                Ok(found) => found.map_or(0, |found| found.state.floor),
-                Err(problem) => {
-                    report.problems.push(problem);
-                    return Ok(report);
-                }
-            }
-        };
         report.files += 1;
-        if let ControlFlow::Break(problem) = self.verify_log(floor, &mut report) {
+        if let Err(problem) = self.verify_catalog_and_log(&mut report) {
             report.problems.push(problem);
         }
         for open in self.all() {
@@ -451,41 +439,43 @@ impl Inner {
         Ok(report)
     }
 
-    /// Reads the log, which may grow meanwhile, and checks that all that was committed before is there.
-    fn verify_log(&self, floor: u64, report: &mut VerifyReport) -> ControlFlow<Error> {
-        if floor == 0 {
-            return ControlFlow::Continue(());
-        }
+    /// Reads the catalog and the log, which may grow meanwhile, and checks that all that was committed before
+    /// is there.
+    fn verify_catalog_and_log(&self, report: &mut VerifyReport) -> Result<()> {
         let _upkeep = lock(&self.log_upkeep);
-        let dir = self.shared.path.join("log");
-        let written = || -> Result<Seqno> {
-            let mut pen = self.committer().pen()?;
-            match pen.log() {
-                Some(writer) => {
-                    writer.flush()?;
-                    Ok(writer.last())
-                }
-                None => Ok(0),
-            }
+        let (fs, path) = (&*self.shared.fs, &self.shared.path);
+        let found = {
+            let _catalog = lock(&self.catalog);
+            Catalog::read(fs, path)?
         };
-        let checked = written().and_then(|last| {
-            let fs = &*self.shared.fs;
-            let log = Log::open(fs, &dir, self.shared.database, floor, RecoveryMode::Strict)?;
-            Ok((last, log))
-        });
-        match checked {
-            Err(problem) => ControlFlow::Break(problem),
-            Ok((last, log)) => {
-                let found = log.found();
-                report.files += found.chain.len() as u64;
-                report.bytes += found.chain.iter().map(|read| read.end).sum::<u64>();
-                if found.last < last {
-                    let what = format!("write number {} is unreadable", found.last + 1);
-                    return ControlFlow::Break(Error::corruption(&dir, found.end().end, what));
-                }
-                ControlFlow::Continue(())
-            }
+        let found = found.ok_or_else(|| Error::corruption(path, 0, "the catalog is gone"))?;
+        if found.state.floor == 0 {
+            return Ok(());
         }
+        // What is being written behind `written` may look like damage, and must not be taken for it.
+        let (written, mode) = match self.flushed_log()? {
+            Some(written) => (written, RecoveryMode::Tolerant),
+            None => (0, RecoveryMode::Strict),
+        };
+        let dir = path.join("log");
+        let log = Log::open(fs, &dir, self.shared.database, found.state.floor, mode)?;
+        let found = log.found();
+        report.files += found.chain.len() as u64;
+        report.bytes += found.chain.iter().map(|read| read.end).sum::<u64>();
+        if found.last < written {
+            let end = found.end();
+            let what = format!("the log record of write number {} is unreadable", found.last + 1);
+            return Err(Error::corruption(&segment_path(&dir, end.number), end.end, what));
+        }
+        Ok(())
+    }
+
+    /// The last number in the log, all of which can be read from its files; `None` if nobody writes it.
+    fn flushed_log(&self) -> Result<Option<Seqno>> {
+        let mut pen = self.committer().pen()?;
+        let Some(writer) = pen.log() else { return Ok(None) };
+        writer.flush()?;
+        Ok(Some(writer.last()))
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn create(kind: EngineKind, context: Context) -> Result<Arc<dyn Engin
     }
 }
 
-/// Opens an engine where it has persisted.
+/// Opens an engine where it has persisted. Changes nothing on disk.
 pub(crate) fn open(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
     match kind {
         EngineKind::Lsm => Ok(Tree::open(context)?),

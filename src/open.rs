@@ -3,11 +3,13 @@
 //! 1. See what is at the path; refuse what is not a database of ours. Nothing has been changed so far.
 //! 2. Take the lock. Create the catalog if the database is new.
 //! 3. Read the catalog, and check the whole log.
-//! 4. Open each engine where it has persisted.
+//! 4. Open each engine where it has persisted. So far nothing has been changed, and only what has been found
+//!    whole is changed from here on.
 //! 5. Sync the log, then replay from it what engines have not persisted.
 //! 6. Go on with the log where it ended; if it ended in a torn tail, in a new segment that names the end, so
 //!    that the tail can never be taken for more than it is.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +19,13 @@ use crate::base::{Seqno, Visibility};
 use crate::budget::Budget;
 use crate::builder::DatabaseOptions;
 use crate::cache::{BlockCache, OpenFiles};
-use crate::catalog::Catalog;
+use crate::catalog::{self, Catalog};
 use crate::commit::{Committer, Target, take_entry};
-use crate::contract::{Background, Context, Engine, Host, Write};
+use crate::contract::{Background, Context, Host, Write};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
-use crate::log::{Log, Segments, Writer};
+use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer};
 use crate::options::KeyspaceOptions;
 use crate::stats::RecoveryReport;
 use crate::vfs::{Access, Fs, LockGuard, PathKind};
@@ -144,27 +146,34 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let (fs, path) = (&options.fs, &options.path);
     let is_new = !is_database(options)?;
     if is_new {
-        fs.create_dir(path)?;
+        create_path(&**fs, path)?;
     }
     let access = if options.read_only { Access::Read } else { Access::Write };
     let lock = fs.lock(&path.join(LOCK), access)?;
     if is_new && Catalog::read(&**fs, path)?.is_none() {
         Catalog::create(Arc::clone(fs), path, Rng::entropy(), NO_LOG)?;
-        sync_parent(&**fs, path)?;
     }
     let found =
         Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
     let shared = Shared::new(options, found.database())?;
     let log = match found.state.floor {
-        NO_LOG => None,
+        NO_LOG => {
+            check_unborn(&**fs, path, &found)?;
+            None
+        }
         floor => {
             let dir = path.join(LOG);
             Some(Log::open(&**fs, &dir, shared.database, floor, options.recovery)?)
         }
     };
-    let mut catalog =
-        if options.read_only { found.read_only() } else { found.open(Arc::clone(fs), path)? };
-    let targets = open_engines(&shared, &catalog, log.as_ref())?;
+    let targets = open_engines(&shared, &found.state, log.as_ref())?;
+    let mut catalog = if options.read_only {
+        found.read_only()
+    } else {
+        let catalog = found.open(Arc::clone(fs), path)?;
+        targets.iter().try_for_each(|(_, target)| target.engine.make_writable())?;
+        catalog
+    };
     let report = replay(&shared, &targets, log.as_ref())?;
     let logged = log.as_ref().map_or(0, |log| log.found().last);
     let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
@@ -178,6 +187,18 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
 
 /// The floor of a database whose log has not been made yet.
 const NO_LOG: u64 = 0;
+
+/// An error if a database whose catalog says that it has never been used has been.
+fn check_unborn(fs: &dyn Fs, path: &Path, found: &catalog::Found) -> Result<()> {
+    let dir = path.join(LOG);
+    let is_used = !found.state.keyspaces.is_empty()
+        || fs.kind(&path.join(KEYSPACES))?.is_some()
+        || (fs.kind(&dir)?.is_some() && Log::has_writes(fs, &dir, found.database())?);
+    match is_used {
+        true => Err(Error::corruption(path, 0, "its catalog is older than the rest of it")),
+        false => Ok(()),
+    }
+}
 
 /// Step 1: whether the path holds a database; an error if it holds anything else, or nothing and none may
 /// be created.
@@ -210,23 +231,29 @@ fn not_a_database(path: &Path, what: &str) -> Error {
     Error::NotADatabase { path: path.to_path_buf(), what: what.to_owned() }
 }
 
-/// Makes the name of a new database safe from power loss.
-fn sync_parent(fs: &dyn Fs, path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => fs.sync_dir(Path::new(".")),
-        Some(parent) => fs.sync_dir(parent),
-        None => Ok(()),
-    }
+/// Makes the database's directory and those above it, safe from power loss. All of them are synced: an earlier
+/// creation may have been interrupted. One that may not be opened is not one that was made here.
+fn create_path(fs: &dyn Fs, path: &Path) -> Result<()> {
+    fs.create_dir(path)?;
+    path.ancestors().skip(1).try_for_each(|dir| match sync_dir(fs, dir) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    })
+}
+
+/// Syncs a directory; the parent of a plain name is the current one.
+fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    fs.sync_dir(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
 }
 
 /// Step 4.
 fn open_engines(
     shared: &Shared,
-    catalog: &Catalog,
+    catalog: &catalog::State,
     log: Option<&Log>,
 ) -> Result<Vec<(String, Target)>> {
     let mut targets = Vec::new();
-    for (&id, entry) in &catalog.state.keyspaces {
+    for (&id, entry) in &catalog.keyspaces {
         let context = shared.context(id, &entry.options);
         let dir = context.dir.clone();
         let engine = engine::open(entry.options.engine, context)?;
@@ -269,6 +296,7 @@ fn replay(
         RecoveryReport { dropped_bytes: log.found().dropped_bytes, ..RecoveryReport::default() };
     let engine_of = |id: u32| targets.iter().find(|(_, target)| target.id == id);
     log.replay(|writes| {
+        make_room(shared, targets, writes.first - 1)?;
         let mut body = writes.body;
         let mut replayed = false;
         for seqno in writes.first..writes.first + writes.count {
@@ -280,7 +308,6 @@ fn replay(
                 })?;
             let ((_, target), entry) = entry;
             if seqno > target.engine.persisted() {
-                wait_for_room(shared, &*target.engine)?;
                 let (kind, key, value) = (entry.kind, entry.key, entry.value);
                 target.engine.apply(&Write { seqno, kind, key, value });
                 replayed = true;
@@ -296,14 +323,21 @@ fn replay(
     Ok(report)
 }
 
-/// Replaying must stay inside the memory budget too; a reader has nowhere to put what it replays.
-fn wait_for_room(shared: &Shared, engine: &dyn Engine) -> Result<()> {
+/// Replaying must stay inside the memory budget too: cuts the engine that holds most, all up to `last` being
+/// replayed, and waits. A reader has nowhere to put what it replays.
+fn make_room(shared: &Shared, targets: &[(String, Target)], last: Seqno) -> Result<()> {
     let budget = &shared.budget;
     while !shared.read_only && budget.memtables_used() > budget.memtables {
-        if let Some(trouble) = engine.trouble() {
+        let engines = || targets.iter().map(|(_, target)| &target.engine);
+        if let Some(trouble) = engines().find_map(|engine| engine.trouble()) {
             return Err(trouble);
         }
         shared.committer.check()?;
+        let active: usize = engines().map(|engine| engine.active_bytes()).sum();
+        if active > budget.memtable {
+            let largest = engines().max_by_key(|engine| engine.active_bytes());
+            largest.into_iter().for_each(|engine| engine.cut(last));
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
@@ -337,16 +371,42 @@ fn continue_log(
     for read in before {
         segments.add_closed(read.number, read.capacity, read.last);
     }
+    let last = found.last;
+    let segment = segments.reopen(end.number, end.capacity)?;
+    let writer = if found.dropped_bytes > 0 {
+        leave_torn(&segments, segment, end, found)?
+    } else {
+        Writer::resume(Arc::clone(&segments), segment, end.end, last)
+    };
     for &(number, len) in &found.unused {
         segments.add_recyclable(number, len);
     }
-    let writer = if found.torn || found.dropped_bytes > 0 {
-        segments.add_closed(end.number, end.capacity, end.last);
-        Writer::start(Arc::clone(&segments), Some((end.number, end.end)), found.last)?
-    } else {
-        let segment = segments.reopen(end.number, end.capacity)?;
-        Writer::resume(Arc::clone(&segments), segment, end.end, found.last)
-    };
     segments.trim();
     Ok((segments, writer))
+}
+
+/// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and
+/// all other traces of what was dropped are then wiped out first, so that they can never be taken for records
+/// that follow the new ones.
+fn leave_torn(
+    segments: &Arc<Segments>,
+    segment: Segment,
+    end: &ReadSegment,
+    found: &Recovered,
+) -> Result<Writer> {
+    let last = found.last;
+    match Writer::start(Arc::clone(segments), Some((segment.clone(), end.end)), last) {
+        Err(Error::NoSpace { .. }) => {
+            segments.wipe(&segment, end.end..end.end + found.torn_bytes)?;
+            for &(number, _) in &found.unused {
+                segments.wipe_front(number)?;
+            }
+            Ok(Writer::resume(Arc::clone(segments), segment, end.end, last))
+        }
+        Ok(writer) => {
+            segments.close(&segment, end.last);
+            Ok(writer)
+        }
+        Err(error) => Err(error),
+    }
 }

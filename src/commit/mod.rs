@@ -63,6 +63,15 @@ impl Pen {
         self.last
     }
 
+    /// Where `target` is cut so that all it was given is covered: at the last number of its kind of write.
+    /// What a keyspace with a log has persisted is thus never ahead of the log's end.
+    pub(crate) fn cut_at(&self, target: &Target) -> Seqno {
+        match &self.writer {
+            Some(writer) if target.logged => writer.last(),
+            _ => self.last,
+        }
+    }
+
     /// The log; there is none when the database is open for reading only.
     pub(crate) fn log(&mut self) -> Option<&mut Writer> {
         self.writer.as_mut()
@@ -173,11 +182,12 @@ impl Committer {
             (writer.sync_point().map_err(|error| self.poison(&error))?, covered)
         };
         point.run().map_err(|error| self.poison(&error))?;
-        self.synced.fetch_max(covered, Ordering::Release);
-        match self.pen()?.log() {
-            Some(writer) => writer.synced(&point).map_err(|error| self.poison(&error)),
-            None => Ok(()),
+        if let Some(writer) = self.pen()?.log() {
+            writer.synced(&point).map_err(|error| self.poison(&error))?;
         }
+        // Only now: segments may be recycled once this is seen, and `synced` writes into them.
+        self.synced.fetch_max(covered, Ordering::Release);
+        Ok(())
     }
 
     /// Hands what is buffered to the kernel.
@@ -192,14 +202,18 @@ impl Committer {
         self.pen.lock().map_err(|_| self.refused_by_panic())
     }
 
-    /// Refuses writes from now on because of `error`; gives the error for the caller to return.
+    /// Refuses writes from now on because of `error`; gives the error for the caller to return. Want of space
+    /// is told as poisoning: by itself it would say that nothing was written.
     pub(crate) fn poison(&self, error: &Error) -> Error {
-        let cause: Arc<str> = error.to_string().into();
-        if self.refusal.set(Error::Poisoned { cause }).is_ok() {
+        let poisoned = Error::Poisoned { cause: error.to_string().into() };
+        if self.refusal.set(poisoned.clone()).is_ok() {
             log::error!("writes are refused from now on: {error}");
         }
         self.refused.store(true, Ordering::Release);
-        error.clone()
+        match error {
+            Error::NoSpace { .. } => poisoned,
+            _ => error.clone(),
+        }
     }
 
     /// Refuses writes from now on because the database is closed.
@@ -349,7 +363,7 @@ impl Committer {
     /// Hands the group's records to the kernel, unless all of them may stay buffered.
     fn write_group(&self, pen: &mut Pen, durability: Option<Durability>) -> Result<()> {
         let (Some(writer), Some(durability)) = (pen.log(), durability) else { return Ok(()) };
-        if durability >= Durability::Os {
+        if durability >= Durability::Os || writer.is_full() {
             return writer.flush().map_err(|error| self.poison(&error));
         }
         if writer.is_buffered() {

@@ -125,7 +125,12 @@ impl Writes<'_> {
                         seqno += 1;
                     }
                 }
-                writes.targets.iter().for_each(|target| target.engine.end_batch(seqno - 1));
+                // Unlogged writes come last, and no log will ever hold their numbers.
+                let logged_end = first + writes.logged_count;
+                for target in &writes.targets {
+                    let end = if target.logged { logged_end } else { seqno };
+                    target.engine.end_batch(end - 1);
+                }
             }
         }
     }

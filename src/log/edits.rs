@@ -1,12 +1,16 @@
 //! Edit logs: how the catalog and the engines keep their own small state.
 //!
 //! An edit log is a file that begins with a snapshot of the whole state and goes on with edits. An edit is
-//! synced before the call returns, and then marked as synced, so that recovery can tell an edit that was
-//! torn by a crash (nobody relied on it: dropped) from one that was damaged later (an error). When the
-//! edits outgrow the snapshot, a new file with a new snapshot takes over in one atomic rename.
+//! synced before the call returns; then the *watermark*, which lies at the front of the file and is written
+//! over in place, is raised to its end. That is how recovery tells an edit that was torn by a crash (nobody
+//! relied on it: dropped) from one that was damaged or cut off later (an error). When the edits outgrow the
+//! snapshot, a new file with a new snapshot takes over in one atomic rename.
+//!
+//! A power loss may leave an earlier watermark, which says less and nothing false. What lies above it may be in
+//! memory only, and after a failed sync the system may think it written: opening writes it again.
 //!
 //! ```text
-//! NAME-000001:  header (64 bytes, as a segment's, with its own magic)  snapshot  edit  mark  edit  mark ...
+//! NAME-000001:  header  watermark  snapshot  edit  edit ...
 //! offset  size
 //!      0     8  magic "TBD-EDT\n"
 //!      8     4  format version
@@ -15,6 +19,8 @@
 //!     24     8  number of the file
 //!     32    28  zero
 //!     60     4  checksum of bytes 0..60, bound to (identity of the file, 0)
+//!     64    32  the watermark: a record of kind `Mark` whose payload is the synced length of the file
+//!     96        the snapshot
 //! ```
 //! The records are those of [`record`]; their sequence number counts the edits.
 //!
@@ -31,6 +37,9 @@ use crate::vfs::{Access, File, Fs, Layer};
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
 const FORMAT_VERSION: u32 = 1;
 const HEADER: usize = 64;
+const WATERMARK: usize = record::HEADER + 8;
+/// Where the snapshot begins.
+const FRONT: usize = HEADER + WATERMARK;
 /// A new snapshot is due when the edits take more than this and more than four times the last snapshot.
 const SMALLEST_ROLL: u64 = 64 << 10;
 
@@ -47,6 +56,8 @@ pub(crate) struct EditLog {
     end: u64,
     edits: u64,
     snapshot_len: u64,
+    /// The first error. It is unknown what the file holds since, and nothing may follow it.
+    failed: Option<Error>,
 }
 
 /// What an edit log holds.
@@ -60,6 +71,9 @@ pub(crate) struct Edits {
     number: u64,
     end: u64,
     torn: bool,
+    /// Where what is not known to have been synced begins.
+    synced: u64,
+    unsynced: Vec<u8>,
 }
 
 impl EditLog {
@@ -104,10 +118,11 @@ impl EditLog {
         if found.torn {
             file.truncate(found.end)?;
         }
-        // What was read may be in memory only; nothing may be built on it before it is safe.
+        // Nothing may be built on what was read before it is safe.
+        file.write_at(found.synced, &found.unsynced)?;
         file.sync()?;
         fs.sync_dir(dir)?;
-        Ok(Self {
+        let edits = Self {
             dir: dir.to_path_buf(),
             name,
             database: found.database,
@@ -117,29 +132,40 @@ impl EditLog {
             end: found.end,
             edits: found.edits.len() as u64,
             snapshot_len: found.snapshot.len() as u64,
+            failed: None,
             fs,
-        })
+        };
+        edits.raise_watermark()?;
+        Ok(edits)
     }
 
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
     /// with the edit, and is asked for when a new file is due. After an error it is unknown whether the
-    /// edit will be there when the log is read again.
+    /// edit will be there when the log is read again, and every later call gives the same error.
     pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.try_append(edit, snapshot).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
         if self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
         self.edits += 1;
-        self.write(RecordKind::Write, edit)?;
-        self.file.sync()?;
-        self.write(RecordKind::Mark, &[])
-    }
-
-    fn write(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
-        let mut buffer = Vec::with_capacity(record::HEADER + payload.len());
-        encode(&mut buffer, kind, self.edits, self.identity, self.end, payload)?;
+        let mut buffer = Vec::with_capacity(record::HEADER + edit.len());
+        encode(&mut buffer, RecordKind::Write, self.edits, self.identity, self.end, edit)?;
         self.file.write_at(self.end, &buffer)?;
         self.end += buffer.len() as u64;
-        Ok(())
+        self.file.sync()?;
+        self.raise_watermark()
+    }
+
+    /// Notes at the front of the file that all of it has been synced.
+    fn raise_watermark(&self) -> Result<()> {
+        let watermark = watermark(self.edits, self.identity, self.end)?;
+        self.file.write_at(HEADER as u64, &watermark)
     }
 
     fn roll(&mut self, snapshot: &[u8]) -> Result<()> {
@@ -170,15 +196,32 @@ impl EditLog {
             fs.remove(&unfinished)?;
         }
         let mut bytes = header(database, number, identity).to_vec();
-        encode(&mut bytes, RecordKind::Snapshot, edits, identity, HEADER as u64, snapshot)?;
+        bytes.resize(FRONT, 0);
+        encode(&mut bytes, RecordKind::Snapshot, edits, identity, FRONT as u64, snapshot)?;
+        let watermark = watermark(edits, identity, bytes.len() as u64)?;
+        bytes[HEADER..FRONT].copy_from_slice(&watermark);
         let file = fs.create(&unfinished, Layer::Positional)?;
         file.write_at(0, &bytes)?;
         file.sync()?;
+        drop(file);
         fs.rename(&unfinished, &path)?;
         fs.sync_dir(dir)?;
+        let file = fs.open(&path, Access::Write, Layer::Positional)?;
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
-        Ok(Self { fs, dir, name, database, number, identity, file, end, edits, snapshot_len })
+        Ok(Self {
+            fs,
+            dir,
+            name,
+            database,
+            number,
+            identity,
+            file,
+            end,
+            edits,
+            snapshot_len,
+            failed: None,
+        })
     }
 }
 
@@ -199,34 +242,54 @@ fn encode(
     Ok(())
 }
 
+/// The record that says that the file has been synced up to `end`.
+fn watermark(edits: u64, identity: u64, end: u64) -> Result<Vec<u8>> {
+    let mut buffer = Vec::with_capacity(WATERMARK);
+    encode(&mut buffer, RecordKind::Mark, edits, identity, HEADER as u64, &end.to_le_bytes())?;
+    Ok(buffer)
+}
+
+/// How much of the file is known to have been synced.
+fn read_watermark(path: &Path, bytes: &[u8], identity: u64) -> Result<u64> {
+    record::parse(bytes, HEADER, identity)
+        .filter(|record| record.kind == RecordKind::Mark)
+        .and_then(|record| Some(u64::from_le_bytes(record.payload.try_into().ok()?)))
+        .ok_or_else(|| Error::corruption(path, HEADER as u64, "the watermark is damaged"))
+}
+
 fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits> {
     let database = read_header(path, bytes, name, number)?;
     let identity = identity(name, database, number);
-    let first = record::parse(bytes, HEADER, identity)
+    let synced = read_watermark(path, bytes, identity)?;
+    let first = record::parse(bytes, FRONT, identity)
         .filter(|record| record.kind == RecordKind::Snapshot)
-        .ok_or_else(|| Error::corruption(path, HEADER as u64, "the snapshot is damaged"))?;
+        .ok_or_else(|| Error::corruption(path, FRONT as u64, "the snapshot is damaged"))?;
     let mut edits = Vec::new();
     let mut count = first.seqno;
-    let mut end = HEADER + first.len();
+    let mut end = FRONT + first.len();
     while let Some(record) = record::parse(bytes, end, identity) {
-        let is_edit = record.kind == RecordKind::Write;
-        if record.seqno != count + u64::from(is_edit) {
+        if record.kind != RecordKind::Write || record.seqno != count + 1 {
             return Err(Error::corruption(path, end as u64, "an edit is missing before this one"));
         }
-        if is_edit {
-            edits.push(record.payload.to_vec());
-            count += 1;
-        }
+        edits.push(record.payload.to_vec());
+        count += 1;
         end += record.len();
     }
-    // Each record is written after the one before it was synced: one behind the end proves damage.
-    if record::remains(bytes, end, identity, |_| true).proof {
+    // Each edit is written after the one before it was synced: one behind the end proves damage too.
+    if (end as u64) < synced || record::remains(bytes, end, identity, |_| true).proof {
         return Err(Error::corruption(path, end as u64, "an edit is damaged"));
     }
-    let snapshot = first.payload.to_vec();
-    let torn = end < bytes.len();
-    let path = path.to_path_buf();
-    Ok(Edits { database, snapshot, edits, path, number, end: end as u64, torn })
+    Ok(Edits {
+        database,
+        snapshot: first.payload.to_vec(),
+        edits,
+        path: path.to_path_buf(),
+        number,
+        end: end as u64,
+        torn: end < bytes.len(),
+        synced,
+        unsynced: bytes[synced as usize..end].to_vec(),
+    })
 }
 
 fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {

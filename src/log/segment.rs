@@ -15,10 +15,12 @@
 //! ```
 //! and is followed by records from byte 64 on. A segment is prepared whole before the writer needs it:
 //! its space is reserved and its pages are present, so that appending is a copy of memory where the layer
-//! maps files.
+//! maps files. Length and header are synced before the first record, the link, is written: where there is a
+//! link, another length or a bad header is damage and never the work of a power loss.
 //!
 //! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +32,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"TBD-LOG\n";
 pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Bytes of a segment's header, and the offset of its first record.
 pub(crate) const SEGMENT_HEADER: u64 = 64;
+/// What a device writes whole or not at all.
+const SECTOR: usize = 512;
 /// The capacity of a database's first segment; each next one doubles it.
 const SMALLEST: u64 = 128 << 10;
 /// The capacity that segments grow to.
@@ -116,6 +120,19 @@ impl Segments {
     /// Notes a segment file whose content is not needed.
     pub(crate) fn add_recyclable(&self, number: u64, capacity: u64) {
         self.lock().recyclable.push((number, capacity));
+    }
+
+    /// Overwrites a part of a segment with zeros, synced.
+    pub(crate) fn wipe(&self, segment: &Segment, range: Range<u64>) -> Result<()> {
+        wipe(&*segment.file, range)
+    }
+
+    /// Wipes the link of a segment that is not in use, so that it cannot be reached.
+    pub(crate) fn wipe_front(&self, number: u64) -> Result<()> {
+        let path = path(&self.dir, number);
+        let file = self.fs.open(&path, Access::Write, Layer::Positional)?;
+        let len = file.len()?;
+        wipe(&*file, 0..len.min(SECTOR as u64))
     }
 
     /// The next segment to write, with room for a record of `need` bytes. Takes the prepared one, or
@@ -218,8 +235,8 @@ impl Segments {
         }
     }
 
-    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header and makes its
-    /// pages present.
+    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both safe
+    /// from power loss and its pages present.
     fn prepare(&self, need: u64) -> Result<Segment> {
         let (number, capacity, recycled) = {
             let mut state = self.lock();
@@ -243,7 +260,8 @@ impl Segments {
         let identity = identity(self.database, number);
         let prepared = file
             .allocate(capacity)
-            .and_then(|()| file.write_at(0, &header(self.database, number, capacity)));
+            .and_then(|()| file.write_at(0, &front(self.database, number, capacity)))
+            .and_then(|()| file.sync());
         if let Err(error) = prepared {
             drop(file);
             if let Err(left) = self.fs.remove(&path) {
@@ -258,6 +276,17 @@ impl Segments {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wipe(file: &dyn File, range: Range<u64>) -> Result<()> {
+    let zeros = [0; 4096];
+    let mut at = range.start;
+    while at < range.end {
+        let part = (range.end - at).min(zeros.len() as u64);
+        file.write_at(at, &zeros[..part as usize])?;
+        at += part;
+    }
+    file.sync()
 }
 
 fn next_capacity(current: u64) -> u64 {
@@ -278,6 +307,13 @@ pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The first sector of a new segment: its header, and zeros over the link of the file's earlier life.
+fn front(database: u64, number: u64, capacity: u64) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header(database, number, capacity));
+    bytes
 }
 
 fn header(database: u64, number: u64, capacity: u64) -> [u8; SEGMENT_HEADER as usize] {

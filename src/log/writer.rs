@@ -19,6 +19,10 @@ use crate::vfs::File;
 const BUFFER: usize = 128 << 10;
 /// The most bytes that the fields in front of a record's body take.
 const FIELDS: u64 = 30;
+/// The most bytes that a record without a body takes. So much of each segment is kept for the promise.
+const MARK: u64 = HEADER as u64 + FIELDS;
+/// The most bytes that a link takes.
+const LINK: u64 = MARK + 20;
 
 /// Appends to the log.
 #[derive(Debug)]
@@ -32,16 +36,27 @@ pub(crate) struct Writer {
     last: Seqno,
     /// Up to here the log is known to be safe from power loss.
     synced: Seqno,
-    /// Earlier segments that no sync has covered yet.
-    unsynced: Vec<Arc<dyn File>>,
+    /// Earlier segments, oldest first, whose successors no sync has covered yet.
+    left: Vec<Left>,
     /// Whether segment names may be missing from the synced directory.
     new_names: bool,
+}
+
+/// A segment that the pen has left.
+#[derive(Debug)]
+struct Left {
+    segment: Segment,
+    /// Where its records end.
+    end: u64,
+    /// The last sequence number in it or before it.
+    last: Seqno,
 }
 
 /// What has to be synced for all that was appended to be safe.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
-    files: Vec<Arc<dyn File>>,
+    left: Vec<Left>,
+    current: Arc<dyn File>,
     names: Option<Arc<Segments>>,
     last: Seqno,
     synced: Seqno,
@@ -53,7 +68,8 @@ impl SyncPoint {
         if self.last == self.synced && self.names.is_none() {
             return Ok(());
         }
-        self.files.iter().try_for_each(|file| file.sync())?;
+        self.left.iter().try_for_each(|left| left.segment.file.sync())?;
+        self.current.sync()?;
         self.names.iter().try_for_each(|segments| segments.fs().sync_dir(segments.dir()))
     }
 }
@@ -69,26 +85,30 @@ impl Writer {
             buffer: Vec::new(),
             last,
             synced: last,
-            unsynced: Vec::new(),
+            left: Vec::new(),
             new_names: false,
         }
     }
 
-    /// Starts a new segment behind `previous` (number and end), or the first one of a database. All up to
+    /// Starts a new segment behind `previous` (segment and end), or the first one of a database. All up to
     /// `last` must have been synced. The link is written and synced.
     pub(crate) fn start(
         segments: Arc<Segments>,
-        previous: Option<(u64, u64)>,
+        previous: Option<(Segment, u64)>,
         last: Seqno,
     ) -> Result<Self> {
-        let segment = segments.take_next(HEADER as u64 + FIELDS)?;
+        let segment = segments.take_next(LINK)?;
         let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last);
-        writer.append_link(previous.unwrap_or((0, 0)));
+        writer.left =
+            previous.map(|(segment, end)| Left { segment, end, last }).into_iter().collect();
+        let linked = writer.left.first().map(|left| (left.segment.number, left.end));
+        writer.append_link(linked.unwrap_or((0, 0)));
         writer.flush()?;
         writer.new_names = true;
-        let point = writer.sync_point()?;
-        point.run()?;
-        writer.synced(&point)?;
+        // The segment is empty yet: nothing is to be promised of it in the one before.
+        let previous = std::mem::take(&mut writer.left);
+        writer.sync_point()?.run()?;
+        writer.left = previous;
         Ok(writer)
     }
 
@@ -116,13 +136,15 @@ impl Writer {
                 "a batch of {length} bytes is larger than the limit of 4 GiB; split it"
             )));
         }
-        let need = HEADER as u64 + FIELDS + length;
-        if self.end() + need > self.segment.capacity {
+        let need = MARK + length;
+        if self.end() + need + MARK > self.segment.capacity {
             self.rotate(need)?;
+        } else if self.buffer.len() as u64 + need > BUFFER as u64 {
+            self.flush()?;
         }
         self.append_record(RecordKind::Write, first, count, body);
         self.last = first + count - 1;
-        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+        Ok(())
     }
 
     /// Hands all that was appended to the kernel.
@@ -137,6 +159,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether the buffer holds as much as may be lost when the process is killed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.buffer.len() >= BUFFER
+    }
+
     /// Whether anything is only in the buffer.
     pub(crate) fn is_buffered(&self) -> bool {
         !self.buffer.is_empty()
@@ -145,10 +172,12 @@ impl Writer {
     /// Flushes, and tells what has to be synced for all of it to be safe.
     pub(crate) fn sync_point(&mut self) -> Result<SyncPoint> {
         self.flush()?;
-        let mut files = std::mem::take(&mut self.unsynced);
-        files.push(Arc::clone(&self.segment.file));
+        // As long as nothing new is to be synced, nothing can be promised of it.
+        let is_new = self.last > self.synced;
+        let left = if is_new { std::mem::take(&mut self.left) } else { Vec::new() };
+        let current = Arc::clone(&self.segment.file);
         let names = std::mem::take(&mut self.new_names).then(|| Arc::clone(&self.segments));
-        Ok(SyncPoint { files, names, last: self.last, synced: self.synced })
+        Ok(SyncPoint { left, current, names, last: self.last, synced: self.synced })
     }
 
     /// Takes note that `point` ran without error, and leaves a mark of it in the log.
@@ -157,7 +186,8 @@ impl Writer {
             return Ok(());
         }
         self.synced = point.last;
-        if self.end() + HEADER as u64 + FIELDS <= self.segment.capacity {
+        point.left.iter().try_for_each(|left| promise(left, point.last))?;
+        if self.end() + 2 * MARK <= self.segment.capacity {
             self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
             self.flush()?;
         }
@@ -171,14 +201,14 @@ impl Writer {
     /// Leaves the segment for the next one.
     fn rotate(&mut self, need: u64) -> Result<()> {
         self.flush()?;
-        let next = self.segments.take_next(need + HEADER as u64 + FIELDS)?;
-        let previous = (self.segment.number, self.flushed);
+        let next = self.segments.take_next(LINK + need + MARK)?;
+        let (previous, end) = (self.segment.number, self.flushed);
         self.segments.close(&self.segment, self.last);
-        let left = std::mem::replace(&mut self.segment, next);
-        self.unsynced.push(left.file);
+        let segment = std::mem::replace(&mut self.segment, next);
+        self.left.push(Left { segment, end, last: self.last });
         self.new_names = true;
         self.flushed = SEGMENT_HEADER;
-        self.append_link(previous);
+        self.append_link((previous, end));
         Ok(())
     }
 
@@ -192,12 +222,32 @@ impl Writer {
     fn append_record(&mut self, kind: RecordKind, first: Seqno, count: u64, body: &[&[u8]]) {
         let offset = self.end();
         let start = record::begin(&mut self.buffer);
-        varint::put(&mut self.buffer, first - 1 - self.last);
-        varint::put(&mut self.buffer, first - 1 - self.synced);
-        varint::put(&mut self.buffer, count);
+        put_fields(&mut self.buffer, first, self.last, self.synced, count);
         for part in body {
             self.buffer.extend_from_slice(part);
         }
         record::seal(&mut self.buffer, start, kind, first, self.segment.identity, offset);
     }
+}
+
+/// Writes behind the end of a segment that the log goes on after it, synced up to `synced`: see the reader.
+fn promise(left: &Left, synced: Seqno) -> Result<()> {
+    let Left { segment, end, last } = left;
+    // What recovery left behind may be full to the brim.
+    if synced <= *last || end + MARK > segment.capacity {
+        return Ok(());
+    }
+    let mut buffer = Vec::with_capacity(MARK as usize);
+    let start = record::begin(&mut buffer);
+    put_fields(&mut buffer, synced + 1, *last, synced, 0);
+    record::seal(&mut buffer, start, RecordKind::Mark, synced + 1, segment.identity, *end);
+    segment.file.write_at(*end, &buffer)
+}
+
+/// Appends the fields in front of a record's body: the last number before it and the last one synced, as
+/// distances, and how many writes it has.
+fn put_fields(buffer: &mut Vec<u8>, first: Seqno, last: Seqno, synced: Seqno, count: u64) {
+    varint::put(buffer, first - 1 - last);
+    varint::put(buffer, first - 1 - synced);
+    varint::put(buffer, count);
 }

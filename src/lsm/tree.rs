@@ -22,7 +22,9 @@ use super::cursor::{PartCursor, RunCursor};
 use super::memtable::Memtable;
 use super::state::{Frozen, State};
 use super::table::{ReadMode, TableOptions};
-use super::version::{Edit, Home, LEVELS, Manifest, TableFile, Version, remove_leftovers};
+use super::version::{
+    Edit, Home, LEVELS, Manifest, TableFile, Version, check_tables_exist, remove_leftovers,
+};
 use crate::base::key::common_prefix_len;
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
@@ -82,13 +84,11 @@ impl Tree {
         Ok(Self::new(context, home, manifest, Version::default()))
     }
 
-    /// Opens a tree where it has persisted.
+    /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context) -> Result<Arc<Self>> {
         let home = home(&context);
-        let (manifest, version) = Manifest::open(&home, context.identity, context.read_only)?;
-        if !context.read_only {
-            remove_leftovers(&home, &version)?;
-        }
+        let (manifest, version) = Manifest::open(&home, context.identity)?;
+        check_tables_exist(&home, &version)?;
         Ok(Self::new(context, home, manifest, version))
     }
 
@@ -385,6 +385,11 @@ impl Tree {
 }
 
 impl Engine for Tree {
+    fn make_writable(&self) -> Result<()> {
+        lock(&self.manifest).make_writable(&self.home)?;
+        remove_leftovers(&self.home, &self.state.load().version)
+    }
+
     fn apply(&self, write: &Write<'_>) {
         let trailer = Trailer::new(write.seqno, write.kind);
         self.state.load().active.insert(write.key, trailer, write.value);
@@ -468,6 +473,13 @@ impl Engine for Tree {
     }
 
     fn verify(&self, report: &mut VerifyReport) {
+        let manifest = lock(&self.manifest);
+        let checked = Manifest::open(&self.home, self.context.identity);
+        drop(manifest);
+        report.files += 1;
+        if let Err(error) = checked {
+            report.problems.push(error);
+        }
         let state = self.state.load_full();
         for table in state.version.tables() {
             report.files += 1;

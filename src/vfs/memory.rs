@@ -37,8 +37,8 @@ pub enum PowerCut {
     KeepOnly(usize),
     /// All but the k-th of them, counted from 0, and the changes of names that must come behind it.
     DropOnly(usize),
-    /// A random part, the same for the same seed. Writes may be torn at 512 bytes, each sector kept,
-    /// dropped or read back as zeros; the last write always is.
+    /// A random part, the same for the same seed. Writes may be torn at 512 bytes, each sector kept or
+    /// dropped; one that is dropped behind the file's end may read back as zeros. The last write always is.
     Random(u64),
 }
 
@@ -138,16 +138,18 @@ impl MemoryFs {
         Self::with(Image::default(), true)
     }
 
-    fn with(image: Image, traced: bool) -> Self {
+    fn with(mut image: Image, traced: bool) -> Self {
+        image.forget_unreachable();
         let space = Arc::new(Space::default());
         let mut tree = Tree { names: image.names.clone(), ..Tree::default() };
         for (_, entry) in image.names.walk() {
             let (Entry::File(id) | Entry::Dir(id)) = entry;
             tree.next = tree.next.max(id + 1);
         }
-        for (id, content) in image.reachable() {
+        for (&id, content) in &image.files {
             space.used.fetch_add(content.len(), Relaxed);
-            let node = Node { id, content: RwLock::new(content), space: Arc::clone(&space) };
+            let content = RwLock::new(content.clone());
+            let node = Node { id, content, space: Arc::clone(&space) };
             tree.files.insert(id, Arc::new(node));
         }
         let trace = traced.then(|| Mutex::new(Trace::new(image)));

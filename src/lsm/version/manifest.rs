@@ -11,12 +11,14 @@
 //!
 //! Thread safety: one owner, behind the tree's install lock.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Home, LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
+use crate::log::edits::Edits;
 
 const NAME: &str = "manifest";
 
@@ -29,31 +31,47 @@ pub(crate) struct Edit {
     pub(crate) added: Vec<(usize, Arc<TableFile>)>,
 }
 
+/// The manifest's file.
+#[derive(Debug)]
+enum Log {
+    /// It was read, and may not be changed.
+    Read(Edits),
+    /// It takes edits.
+    Open(EditLog),
+}
+
 /// The manifest of an open tree.
 #[derive(Debug)]
 pub(crate) struct Manifest {
-    /// `None` when the database is open for reading only.
-    edits: Option<EditLog>,
+    edits: Log,
+    numbers: Numbers,
+}
+
+/// What a manifest holds besides the tables.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
     persisted: Seqno,
     next_id: u64,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self { persisted: 0, next_id: 1 }
+    }
 }
 
 impl Manifest {
     /// Creates the manifest of an empty tree.
     pub(crate) fn create(home: &Home, database: u64) -> Result<Self> {
-        let mut manifest = Self { edits: None, persisted: 0, next_id: 1 };
-        let snapshot = manifest.snapshot(&Version::default());
+        let numbers = Numbers::default();
+        let snapshot = numbers.snapshot(&Version::default());
         let fs = Arc::clone(&home.fs);
-        manifest.edits = Some(EditLog::create(fs, &home.dir, NAME, database, &snapshot)?);
-        Ok(manifest)
+        let edits = Log::Open(EditLog::create(fs, &home.dir, NAME, database, &snapshot)?);
+        Ok(Self { edits, numbers })
     }
 
-    /// Reads the manifest and rebuilds the version; opens it for writing unless `read_only`.
-    pub(crate) fn open(
-        home: &Arc<Home>,
-        database: u64,
-        read_only: bool,
-    ) -> Result<(Self, Version)> {
+    /// Reads the manifest and rebuilds the version. Changes nothing.
+    pub(crate) fn open(home: &Arc<Home>, database: u64) -> Result<(Self, Version)> {
         let found = EditLog::read(&*home.fs, &home.dir, NAME)?.ok_or_else(|| {
             Error::corruption(&home.dir.join(NAME), 0, "the keyspace's manifest is missing")
         })?;
@@ -61,48 +79,55 @@ impl Manifest {
         if found.database != database {
             return Err(Error::corruption(path, 16, "this manifest belongs to another database"));
         }
-        let mut manifest = Self { edits: None, persisted: 0, next_id: 1 };
+        let mut numbers = Numbers::default();
         let mut version = Version::default();
         for bytes in std::iter::once(&found.snapshot).chain(&found.edits) {
-            version = manifest
+            version = numbers
                 .decode(bytes, home)
                 .and_then(|edit| version.with(&edit.removed, &edit.added))
                 .ok_or_else(|| Error::corruption(path, 0, "an edit says what cannot be"))?;
         }
-        if !read_only {
-            manifest.edits = Some(EditLog::open(Arc::clone(&home.fs), &home.dir, NAME, &found)?);
+        Ok((Self { edits: Log::Read(found), numbers }, version))
+    }
+
+    /// Opens for changes what was read.
+    pub(crate) fn make_writable(&mut self, home: &Home) -> Result<()> {
+        if let Log::Read(found) = &self.edits {
+            self.edits = Log::Open(EditLog::open(Arc::clone(&home.fs), &home.dir, NAME, found)?);
         }
-        Ok((manifest, version))
+        Ok(())
     }
 
     /// All writes up to this number are in tables.
     pub(crate) fn persisted(&self) -> Seqno {
-        self.persisted
+        self.numbers.persisted
     }
 
     /// A number for a new table.
     pub(crate) fn take_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id - 1
+        self.numbers.next_id += 1;
+        self.numbers.next_id - 1
     }
 
     /// Records a change, durable on return; `version` is the version with the change. After an error it is
     /// unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<()> {
-        self.persisted = self.persisted.max(edit.persisted);
-        let bytes = encode(self.persisted, self.next_id, &edit.removed, &edit.added);
-        let mut edits = self.edits.take().expect("only a writable database changes its manifest");
-        let result = edits.append(&bytes, || self.snapshot(version));
-        self.edits = Some(edits);
-        result
+        let Self { edits: Log::Open(edits), numbers } = self else {
+            unreachable!("only a writable database changes its manifest")
+        };
+        numbers.persisted = numbers.persisted.max(edit.persisted);
+        let bytes = encode(*numbers, &edit.removed, &edit.added);
+        edits.append(&bytes, || numbers.snapshot(version))
     }
+}
 
+impl Numbers {
     fn snapshot(&self, version: &Version) -> Vec<u8> {
         let levels = version.levels.iter().enumerate();
         let all: Vec<_> = levels
             .flat_map(|(level, tables)| tables.iter().map(move |table| (level, Arc::clone(table))))
             .collect();
-        encode(self.persisted, self.next_id, &[], &all)
+        encode(*self, &[], &all)
     }
 
     fn decode(&mut self, mut bytes: &[u8], home: &Arc<Home>) -> Option<Edit> {
@@ -135,15 +160,10 @@ impl Manifest {
     }
 }
 
-fn encode(
-    persisted: Seqno,
-    next_id: u64,
-    removed: &[u64],
-    added: &[(usize, Arc<TableFile>)],
-) -> Vec<u8> {
+fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) -> Vec<u8> {
     let mut out = Vec::new();
-    varint::put(&mut out, persisted);
-    varint::put(&mut out, next_id);
+    varint::put(&mut out, numbers.persisted);
+    varint::put(&mut out, numbers.next_id);
     varint::put(&mut out, removed.len() as u64);
     for &id in removed {
         varint::put(&mut out, id);
@@ -168,10 +188,19 @@ fn encode(
     out
 }
 
+/// An error if a table that the version holds has no file.
+pub(crate) fn check_tables_exist(home: &Home, version: &Version) -> Result<()> {
+    let names = home.fs.list(&home.dir)?;
+    let there: HashSet<u64> = names.iter().filter_map(|name| Home::id_of(name)).collect();
+    match version.tables().find(|table| !there.contains(&table.meta.id)) {
+        Some(table) => Err(Error::corruption(&table.path(), 0, "the table is missing")),
+        None => Ok(()),
+    }
+}
+
 /// Removes the tables in the keyspace's directory that no version holds: what a crash left behind.
 pub(crate) fn remove_leftovers(home: &Home, version: &Version) -> Result<()> {
-    let known: std::collections::HashSet<u64> =
-        version.tables().map(|table| table.meta.id).collect();
+    let known: HashSet<u64> = version.tables().map(|table| table.meta.id).collect();
     for name in home.fs.list(&home.dir)? {
         if Home::id_of(&name).is_some_and(|id| !known.contains(&id)) {
             home.fs.remove(&home.dir.join(name))?;

@@ -5,7 +5,7 @@ mod table_file;
 
 use std::sync::Arc;
 
-pub(crate) use manifest::{Edit, Manifest, remove_leftovers};
+pub(crate) use manifest::{Edit, Manifest, check_tables_exist, remove_leftovers};
 pub(crate) use table_file::{Home, TableFile, TableMeta};
 
 /// How many levels a tree has; level 0 holds what was flushed, newest first.

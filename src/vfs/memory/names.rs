@@ -1,6 +1,6 @@
 //! The names of files and directories, and the ways they change.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -106,6 +106,20 @@ impl Names {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         Ok((self.find_dir(parent)?, name.to_string_lossy().into_owned()))
+    }
+
+    /// Drops the directories that no path leads to.
+    pub(super) fn forget_unreachable(&mut self) {
+        let reached: HashSet<NodeId> = self
+            .walk()
+            .into_iter()
+            .filter_map(|(_, entry)| match entry {
+                Entry::Dir(id) => Some(id),
+                Entry::File(_) => None,
+            })
+            .chain([CURRENT, ROOT])
+            .collect();
+        self.0.retain(|id, _| reached.contains(id));
     }
 
     /// Every path that can be reached, with what it leads to; a directory before what is in it.

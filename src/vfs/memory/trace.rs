@@ -64,7 +64,8 @@ impl Image {
         }
     }
 
-    /// Applies a write sector by sector: each one kept, dropped or zeroed.
+    /// Applies a write sector by sector: each one kept, or dropped with or without the length it gave the file.
+    /// What was on the disk before is not harmed: a device writes a sector whole or not at all.
     fn apply_torn(&mut self, file: NodeId, offset: u64, bytes: &[u8], rng: &mut Rng) {
         let content = self.files.entry(file).or_default();
         for (_, _, part) in pieces(offset, bytes.len(), SECTOR) {
@@ -72,21 +73,22 @@ impl Image {
             match rng.next() % 3 {
                 0 => {}
                 1 => content.write(at, &bytes[part]),
-                _ => content.write(at, &vec![0; part.len()]),
+                _ => content.extend(at + part.len() as u64),
             }
         }
     }
 
-    /// The paths that can be reached, with the content of those that are files.
-    pub(super) fn reachable(&self) -> HashMap<NodeId, Content> {
-        let content = |id| self.files.get(&id).cloned().unwrap_or_default();
-        let paths = self.names.walk().into_iter();
-        paths
-            .filter_map(|(_, entry)| match entry {
-                Entry::File(id) => Some((id, content(id))),
-                Entry::Dir(_) => None,
-            })
-            .collect()
+    /// Drops what no path leads to, so that its numbers can be given to new files and directories, and gives
+    /// each file that has a name a content.
+    pub(super) fn forget_unreachable(&mut self) {
+        self.names.forget_unreachable();
+        let mut files = HashMap::new();
+        for (_, entry) in self.names.walk() {
+            if let Entry::File(id) = entry {
+                files.insert(id, self.files.get(&id).cloned().unwrap_or_default());
+            }
+        }
+        self.files = files;
     }
 }
 

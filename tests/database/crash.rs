@@ -1,0 +1,295 @@
+//! Power cuts and kills at every I/O boundary of a workload, and in the recoveries from them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use turbidite::vfs::{MemoryFs, PowerCut};
+use turbidite::{Database, Durability, Error};
+
+use crate::history::{self, Change, Dice, Fingerprint, History};
+
+/// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
+const SINGLES: usize = 5;
+/// One image in so many is recovered with the recovery itself cut off.
+const RECOVERY_CUTS: usize = 41;
+
+/// How many random images there are at each boundary, and how large the workload is.
+fn effort() -> usize {
+    std::env::var("TURBIDITE_CRASH_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
+}
+
+/// A workload under way.
+struct Work {
+    fs: MemoryFs,
+    db: Option<Database>,
+    history: History,
+    dice: Dice,
+}
+
+impl Work {
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("the database is open")
+    }
+
+    fn create(&mut self, name: &str) {
+        history::create(self.db(), name).unwrap();
+        self.history.promise(self.fs.operations(), |promise| promise.keyspaces += 1);
+    }
+
+    fn value(&mut self, most: usize) -> Vec<u8> {
+        let len = self.dice.roll(most);
+        self.dice.bytes(len)
+    }
+
+    fn change(&mut self, keyspace: &'static str, most: usize) -> Change {
+        let key = format!("key {:02}", self.dice.roll(30)).into_bytes();
+        let value = (self.dice.roll(5) > 0).then(|| self.value(most));
+        (keyspace, key, value)
+    }
+
+    /// A commit of one to four writes to any of `keyspaces`.
+    fn commit(&mut self, keyspaces: &[&'static str], most: usize, durability: Durability) {
+        let writes = 1 + self.dice.roll(4);
+        let changes: Vec<_> = (0..writes)
+            .map(|_| {
+                let keyspace = keyspaces[self.dice.roll(keyspaces.len())];
+                self.change(keyspace, most)
+            })
+            .collect();
+        self.history.begin(self.fs.operations(), &changes);
+        history::commit(self.db(), &changes, durability).unwrap();
+        let commits = self.history.commits();
+        let logged = changes.iter().any(|(keyspace, ..)| history::is_logged(keyspace));
+        self.history.promise(self.fs.operations(), |promise| match durability {
+            _ if !logged => {}
+            Durability::Buffered => {}
+            Durability::Os => promise.handed_over = commits,
+            Durability::Sync => (promise.handed_over, promise.synced) = (commits, commits),
+        });
+    }
+
+    fn some_commits(&mut self, count: usize, keyspaces: &[&'static str], most: usize) {
+        for _ in 0..count {
+            let durability = match self.dice.roll(6) {
+                0 => Durability::Sync,
+                1 | 2 => Durability::Buffered,
+                _ => Durability::Os,
+            };
+            self.commit(keyspaces, most, durability);
+        }
+    }
+
+    fn all_is_durable(&mut self) {
+        let commits = self.history.commits();
+        self.history.promise(self.fs.operations(), |promise| {
+            (promise.synced, promise.handed_over, promise.unlogged) = (commits, commits, commits);
+        });
+    }
+
+    fn persist(&mut self) {
+        self.db().persist().unwrap();
+        self.all_is_durable();
+    }
+
+    fn persist_keyspace(&mut self, name: &str) {
+        self.db().open_keyspace(name).unwrap().persist().unwrap();
+        let commits = self.history.commits();
+        if !history::is_logged(name) {
+            self.history.promise(self.fs.operations(), |promise| promise.unlogged = commits);
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.db.take().expect("the database is open").close().unwrap();
+        self.all_is_durable();
+        self.db = Some(history::open(&self.fs).unwrap());
+    }
+}
+
+/// Runs the workload once.
+fn work() -> Work {
+    let fs = MemoryFs::traced();
+    let db = Some(history::open(&fs).unwrap());
+    let mut work = Work { fs, db, history: History::new(), dice: Dice::new(7) };
+    work.create("alpha");
+    work.create("beta");
+    work.some_commits(25, &["alpha", "beta"], 300);
+    work.create("unlogged");
+    work.some_commits(25, &["alpha", "beta", "unlogged"], 300);
+    work.persist_keyspace("alpha");
+    work.some_commits(10, &["beta", "unlogged"], 300);
+    work.persist();
+    work.persist_keyspace("beta");
+    work.reopen();
+    // Several segments, and a memtable that fills up by itself.
+    work.some_commits(90, &["alpha", "beta"], 14_000);
+    work.create("late");
+    work.some_commits(20, &["late", "unlogged", "alpha"], 300);
+    for name in ["unlogged", "alpha", "late", "beta"] {
+        work.persist_keyspace(name);
+        work.some_commits(5, &["alpha", "late", "unlogged"], 300);
+    }
+    work.db().open_keyspace("alpha").unwrap().compact().unwrap();
+    work.some_commits(10, &["alpha", "beta", "late", "unlogged"], 300);
+    work.reopen();
+    work.some_commits(20, &["alpha", "beta", "late", "unlogged"], 20_000);
+    work.persist_keyspace("alpha");
+    work.db().open_keyspace("beta").unwrap().compact().unwrap();
+    work.some_commits(20, &["alpha", "beta", "late", "unlogged"], 20_000);
+    work.reopen();
+    work.some_commits(5, &["alpha", "beta", "late", "unlogged"], 300);
+    work.db = None;
+    work
+}
+
+/// An image to recover, and what must be left of the history in it.
+struct Case {
+    at: usize,
+    cut: PowerCut,
+    image: MemoryFs,
+    needed: usize,
+    unlogged: usize,
+    keyspaces: usize,
+    cut_recovery: bool,
+}
+
+impl Case {
+    /// What an image of `recovered`, which was made while recovering this one, must hold.
+    fn again(&self, image: MemoryFs, cut: PowerCut) -> Self {
+        Self { image, cut, cut_recovery: false, ..*self }
+    }
+}
+
+/// The cuts that are tried where `unsynced` operations are pending.
+fn cuts(at: usize, unsynced: usize) -> Vec<PowerCut> {
+    let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
+    // The latest ones, and some of the older ones, other ones at each boundary.
+    let recent = unsynced.saturating_sub(2)..unsynced;
+    let step = (unsynced / (SINGLES - 2)).max(1);
+    let older = (at % step..unsynced.saturating_sub(2)).step_by(step);
+    for single in recent.chain(older) {
+        cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]);
+    }
+    cuts.extend((0..effort()).map(|seed| PowerCut::Random((at * 1000 + seed) as u64)));
+    cuts
+}
+
+fn check_open(history: &History, case: &Case) -> Result<(Database, (usize, usize)), String> {
+    let db = history::open(&case.image).map_err(|error| format!("does not open: {error:?}"))?;
+    let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
+    let found = history.find(state, case.at, case.needed, case.unlogged)?;
+    let made = ["alpha", "beta", "unlogged", "late"];
+    for name in &made[..case.keyspaces] {
+        db.open_keyspace(name).map_err(|error| error.to_string())?;
+    }
+    Ok((db, found))
+}
+
+/// Recovers an image, writes to it, and recovers that.
+fn check(history: &History, case: &Case) -> Result<(), String> {
+    if case.cut_recovery {
+        check_cut_recovery(history, case)?;
+    }
+    let (db, _) = check_open(history, case)?;
+    let problem = |error: Error| format!("after recovery: {error:?}");
+    history::create(&db, "late").map_err(problem)?;
+    let state = Fingerprint::of(&db).map_err(problem)?;
+    let mut expected = history::Model { maps: BTreeMap::new(), fingerprint: state };
+    let key = b"written after recovery".to_vec();
+    let new: [Change; 1] = [("late", key, Some(b"and kept".to_vec()))];
+    expected.apply(&new);
+    history::commit(&db, &new, Durability::Sync).map_err(problem)?;
+    db.close().map_err(problem)?;
+    let db = history::open(&case.image).map_err(problem)?;
+    if Fingerprint::of(&db).map_err(problem)? != expected.fingerprint {
+        return Err("what was recovered or written after it is not there any more".into());
+    }
+    let report = db.verify().map_err(problem)?;
+    match report.problems.first() {
+        Some(error) => Err(format!("verify: {error:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Recovers an image and cuts the power in the middle of that.
+fn check_cut_recovery(history: &History, case: &Case) -> Result<(), String> {
+    let fs = case.image.fork_traced();
+    let mut recovering = case.again(fs.clone(), case.cut);
+    let (db, (logged, unlogged)) = check_open(history, &recovering)?;
+    let opened = fs.operations();
+    drop(db);
+    for at in 0..=opened {
+        if at == opened {
+            // What was seen after recovery stays.
+            (recovering.needed, recovering.unlogged) = (logged, unlogged);
+        }
+        let seed = PowerCut::Random((case.at * 1000 + at) as u64);
+        for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::KeepOnly(at % 7), seed] {
+            let again = recovering.again(fs.image(at, cut), cut);
+            let (db, _) = check_open(history, &again).map_err(|problem| {
+                format!("the recovery cut off after {at} of {opened}, {cut:?}: {problem}")
+            })?;
+            drop(db);
+        }
+    }
+    Ok(())
+}
+
+fn check_all(history: &History, cases: &Mutex<Receiver<Case>>) -> Vec<String> {
+    let mut problems = Vec::new();
+    loop {
+        let case = cases.lock().unwrap().recv();
+        let Ok(case) = case else { return problems };
+        if let Err(problem) = check(history, &case) {
+            problems.push(format!("at {}, {:?}: {problem}", case.at, case.cut));
+        }
+    }
+}
+
+#[test]
+fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
+    let Work { fs, history, .. } = work();
+    let history = Arc::new(history);
+    let (images, cases) = sync_channel::<Case>(16);
+    let cases = Arc::new(Mutex::new(cases));
+    let checkers: Vec<_> = (0..std::thread::available_parallelism().map_or(2, |n| n.get()))
+        .map(|_| {
+            let (history, cases) = (Arc::clone(&history), Arc::clone(&cases));
+            std::thread::spawn(move || check_all(&history, &cases))
+        })
+        .collect();
+    let made = AtomicUsize::new(0);
+    for at in 0..=fs.operations() {
+        let promise = history.promised_at(at);
+        for cut in cuts(at, fs.unsynced(at)) {
+            let killed = cut == PowerCut::KeepAll;
+            let image = fs.image(at, cut);
+            let case = Case {
+                at,
+                cut,
+                image,
+                needed: if killed { promise.handed_over } else { promise.synced },
+                unlogged: promise.unlogged,
+                keyspaces: promise.keyspaces,
+                cut_recovery: made.fetch_add(1, Ordering::Relaxed) % RECOVERY_CUTS == 0,
+            };
+            images.send(case).expect("the checkers take all");
+        }
+    }
+    drop(images);
+    let problems: Vec<_> = checkers.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    println!(
+        "{} images of {} operations and {} commits",
+        made.into_inner(),
+        fs.operations(),
+        history.commits()
+    );
+    assert!(
+        problems.is_empty(),
+        "{} images were not recovered:\n{}",
+        problems.len(),
+        problems.iter().take(40).cloned().collect::<Vec<_>>().join("\n")
+    );
+}

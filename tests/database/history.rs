@@ -1,0 +1,241 @@
+//! What a single-threaded workload did to a database, commit by commit, and what must be left of it.
+//!
+//! The state after each commit is kept as a sum of hashes, one number for all keyspaces with a log and one
+//! for those without, so that thousands of recovered databases can each be found in the history quickly.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use turbidite::vfs::{Fs, MemoryFs};
+use turbidite::{Batch, Database, DatabaseBuilder, Durability, KeyspaceOptions, Result};
+
+/// Directories are missing above it, so that making them durable is part of what is tested.
+pub(crate) const PATH: &str = "/made/for/this/db";
+
+/// The keyspaces, and whether they have a log.
+pub(crate) const KEYSPACES: [(&str, bool); 4] =
+    [("alpha", true), ("beta", true), ("late", true), ("unlogged", false)];
+
+pub(crate) fn builder(fs: Arc<dyn Fs>) -> DatabaseBuilder {
+    Database::builder(PATH).memory_budget(8 << 20).file_system(fs)
+}
+
+pub(crate) fn open(fs: &MemoryFs) -> Result<Database> {
+    builder(Arc::new(fs.clone())).open()
+}
+
+pub(crate) fn is_logged(keyspace: &str) -> bool {
+    KEYSPACES.iter().any(|&(name, logged)| name == keyspace && logged)
+}
+
+/// A small generator of numbers, the same for the same seed.
+#[derive(Clone)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `sides`.
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % sides as u64) as usize
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.roll(256) as u8).collect()
+    }
+}
+
+/// The hash of one entry; a state is the sum of its entries.
+fn entry_hash(keyspace: &str, key: &[u8], value: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (keyspace, key, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The state of a database: a number for all keyspaces with a log, and one for those without.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Fingerprint {
+    pub(crate) logged: u64,
+    pub(crate) unlogged: u64,
+}
+
+impl Fingerprint {
+    fn part(&mut self, keyspace: &str) -> &mut u64 {
+        if is_logged(keyspace) { &mut self.logged } else { &mut self.unlogged }
+    }
+
+    /// Reads all of `db`, forwards, and counts it backwards.
+    pub(crate) fn of(db: &Database) -> Result<Self> {
+        let mut found = Self::default();
+        for info in db.keyspaces() {
+            let keyspace = db.open_keyspace(&info.name)?;
+            let mut count = 0;
+            for entry in keyspace.iter() {
+                let (key, value) = entry?;
+                let part = found.part(&info.name);
+                *part = part.wrapping_add(entry_hash(&info.name, &key, &value));
+                count += 1;
+            }
+            let mut cursor = keyspace.cursor()?;
+            cursor.seek_to_last()?;
+            while cursor.is_valid() {
+                count -= 1;
+                cursor.prev()?;
+            }
+            assert_eq!(count, 0, "forwards and backwards differ in {}", info.name);
+        }
+        Ok(found)
+    }
+}
+
+/// The writes of one commit: keyspace, key, and the value or a deletion.
+pub(crate) type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
+/// What a database must hold, as a map for each keyspace with its fingerprint kept up to date.
+#[derive(Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) maps: BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+impl Model {
+    pub(crate) fn apply(&mut self, changes: &[Change]) {
+        for (keyspace, key, value) in changes {
+            let map = self.maps.entry(keyspace).or_default();
+            let old = match value {
+                Some(value) => map.insert(key.clone(), value.clone()),
+                None => map.remove(key),
+            };
+            let part = self.fingerprint.part(keyspace);
+            let hash = |value: &Vec<u8>| entry_hash(keyspace, key, value);
+            *part = part.wrapping_sub(old.as_ref().map_or(0, hash));
+            *part = part.wrapping_add(value.as_ref().map_or(0, hash));
+        }
+    }
+}
+
+/// Commits `changes` as one batch.
+pub(crate) fn commit(db: &Database, changes: &[Change], durability: Durability) -> Result<()> {
+    let mut batch: Batch = db.batch().durability(durability);
+    for (name, key, value) in changes {
+        let keyspace = db.open_keyspace(name)?;
+        match value {
+            Some(value) => batch.put(&keyspace, key, value),
+            None => batch.delete(&keyspace, key),
+        };
+    }
+    batch.commit()
+}
+
+pub(crate) fn create(db: &Database, name: &str) -> Result<()> {
+    db.keyspace(name, KeyspaceOptions::lsm().log(is_logged(name))).map(drop)
+}
+
+/// What must be there from a moment on.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Promise {
+    /// So many commits survive power loss.
+    pub(crate) synced: usize,
+    /// So many commits survive a kill.
+    pub(crate) handed_over: usize,
+    /// So many commits survive anything in the keyspaces without a log.
+    pub(crate) unlogged: usize,
+    /// So many of [`KEYSPACES`] in the order they were made exist.
+    pub(crate) keyspaces: usize,
+}
+
+/// The commits of a workload and the promises made on the way, at positions of a trace.
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) model: Model,
+    /// Before each commit, where the trace stood.
+    begun: Vec<usize>,
+    logged: HashMap<u64, Vec<usize>>,
+    unlogged: HashMap<u64, Vec<usize>>,
+    promises: Vec<(usize, Promise)>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        let mut history = Self::default();
+        history.note_state();
+        history.promises.push((0, Promise::default()));
+        history
+    }
+
+    pub(crate) fn commits(&self) -> usize {
+        self.begun.len()
+    }
+
+    fn note_state(&mut self) {
+        let (Fingerprint { logged, unlogged }, at) = (self.model.fingerprint, self.begun.len());
+        self.logged.entry(logged).or_default().push(at);
+        self.unlogged.entry(unlogged).or_default().push(at);
+    }
+
+    /// Notes a commit that is about to be tried when the trace stands at `at`.
+    pub(crate) fn begin(&mut self, at: usize, changes: &[Change]) {
+        self.begun.push(at);
+        self.model.apply(changes);
+        self.note_state();
+    }
+
+    /// Takes back the last commit, which did not happen; `before` is the model as it was.
+    pub(crate) fn withdraw(&mut self, before: Model) {
+        let withdrawn = self.model.fingerprint;
+        for (part, hash) in
+            [(&mut self.logged, withdrawn.logged), (&mut self.unlogged, withdrawn.unlogged)]
+        {
+            part.get_mut(&hash).expect("it was noted").pop();
+        }
+        self.begun.pop();
+        self.model = before;
+    }
+
+    pub(crate) fn promised(&self) -> Promise {
+        self.promises.last().expect("there is a first one").1
+    }
+
+    /// Changes what is promised from the position `at` of the trace on.
+    pub(crate) fn promise(&mut self, at: usize, change: impl FnOnce(&mut Promise)) {
+        let mut promise = self.promised();
+        change(&mut promise);
+        self.promises.push((at, promise));
+    }
+
+    /// The promise that holds at `at`.
+    pub(crate) fn promised_at(&self, at: usize) -> Promise {
+        self.promises[self.promises.partition_point(|&(since, _)| since <= at) - 1].1
+    }
+
+    /// Finds a recovered state: the last commit of its logged and of its unlogged part. An error if it is
+    /// no state there ever was up to `at`, or an older one than `needed` and `unlogged` say.
+    pub(crate) fn find(
+        &self,
+        state: Fingerprint,
+        at: usize,
+        needed: usize,
+        unlogged: usize,
+    ) -> std::result::Result<(usize, usize), String> {
+        let begun = self.begun.partition_point(|&start| start <= at);
+        let pick = |part: &HashMap<u64, Vec<usize>>, hash, needed, what| {
+            let commits = part.get(&hash).map_or(&[][..], |commits| commits);
+            let fits = commits.iter().rfind(|&&commit| commit <= begun);
+            match fits {
+                Some(&commit) if commit >= needed => Ok(commit),
+                Some(commit) => Err(format!("{what}: {commit} commits are left of {needed}")),
+                None => Err(format!("{what}: no prefix of the {begun} commits; {needed} needed")),
+            }
+        };
+        Ok((
+            pick(&self.logged, state.logged, needed, "with a log")?,
+            pick(&self.unlogged, state.unlogged, unlogged, "without a log")?,
+        ))
+    }
+}

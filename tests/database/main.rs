@@ -1,0 +1,6 @@
+//! One binary for the tests of the whole database through its public interface.
+
+mod crash;
+mod faults;
+mod history;
+mod kill;
