@@ -69,6 +69,8 @@ pub(crate) struct Edits {
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) path: PathBuf,
     number: u64,
+    /// How many edits were made in the life of the log, those in the snapshot too.
+    count: u64,
     end: u64,
     torn: bool,
     /// Where what is not known to have been synced begins.
@@ -130,7 +132,7 @@ impl EditLog {
             identity: identity(name, found.database, found.number),
             file,
             end: found.end,
-            edits: found.edits.len() as u64,
+            edits: found.count,
             snapshot_len: found.snapshot.len() as u64,
             failed: None,
             fs,
@@ -285,6 +287,7 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
         edits,
         path: path.to_path_buf(),
         number,
+        count,
         end: end as u64,
         torn: end < bytes.len(),
         synced,
@@ -338,4 +341,66 @@ fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
 pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
     let digits = file.strip_prefix(name)?.strip_prefix('-')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::{MemoryFs, PowerCut};
+
+    const NAME: &str = "edits";
+
+    fn dir() -> &'static Path {
+        Path::new("/db")
+    }
+
+    fn reopen(fs: &Arc<dyn Fs>) -> (Edits, EditLog) {
+        let found = EditLog::read(&**fs, dir(), NAME).unwrap().unwrap();
+        let log = EditLog::open(Arc::clone(fs), dir(), NAME, &found).unwrap();
+        (found, log)
+    }
+
+    #[test]
+    fn a_log_that_was_rolled_can_be_opened_and_go_on() {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::default());
+        fs.create_dir(dir()).unwrap();
+        let mut log = EditLog::create(Arc::clone(&fs), dir(), NAME, 7, b"start").unwrap();
+        let large = vec![1; SMALLEST_ROLL as usize];
+        log.append(&large, Vec::new).unwrap();
+        log.append(b"rolls", || b"snapshot".to_vec()).unwrap();
+        assert_eq!(log.number, 2);
+        let (_, mut log) = reopen(&fs);
+        log.append(b"one", Vec::new).unwrap();
+        let (found, mut log) = reopen(&fs);
+        assert_eq!(found.edits, [b"one"]);
+        log.append(b"two", Vec::new).unwrap();
+        assert_eq!(reopen(&fs).0.edits.len(), 2);
+    }
+
+    #[test]
+    fn every_power_cut_leaves_a_log_with_every_synced_edit() {
+        let disk = MemoryFs::traced();
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        fs.create_dir(dir()).unwrap();
+        fs.sync_dir(Path::new("/")).unwrap();
+        let mut log = EditLog::create(Arc::clone(&fs), dir(), NAME, 7, b"start").unwrap();
+        let mut done = vec![(disk.operations(), 0)];
+        for i in 1..=6usize {
+            log.append(&[i as u8; 300], Vec::new).unwrap();
+            done.push((disk.operations(), i));
+        }
+        for at in done[0].0..=disk.operations() {
+            let synced = done.iter().rev().find(|(ops, _)| *ops <= at).unwrap().1;
+            let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
+            for k in 0..4 {
+                cuts.extend([PowerCut::KeepOnly(k), PowerCut::DropOnly(k)]);
+            }
+            cuts.extend((0..50).map(PowerCut::Random));
+            for cut in cuts {
+                let image = disk.image(at, cut);
+                let found = EditLog::read(&image, dir(), NAME);
+                let found = found.unwrap_or_else(|e| panic!("at {at} {cut:?}: {e:?}")).unwrap();
+                assert!(found.edits.len() >= synced, "at {at} {cut:?}");
+            }
+        }
+    }
 }
