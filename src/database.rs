@@ -1,6 +1,7 @@
 //! The database: a handle that opens keyspaces, makes batches and snapshots, and closes.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -34,10 +35,30 @@ const LOG_PER_MEMTABLES: u64 = 2;
 /// cursors count) is dropped.
 #[derive(Clone)]
 pub struct Database {
-    inner: Arc<Inner>,
+    inner: Arc<Handle>,
 }
 
-/// What all handles of a database share.
+/// What users of a database share; the last one to let go of it closes the database, and has it closed when
+/// the drop returns. The housekeeper, which comes and goes, has no part in it.
+pub(crate) struct Handle(Arc<Inner>);
+
+impl Deref for Handle {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        match self.shut_down() {
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
+        }
+    }
+}
+
+/// An open database.
 pub(crate) struct Inner {
     shared: Shared,
     durability: Durability,
@@ -73,7 +94,7 @@ impl Database {
             (name, Arc::new(OpenKeyspace { info, target }))
         });
         let (segments, writer) = log.unzip();
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(Handle(Arc::new(Inner {
             durability: options.durability,
             keyspaces: RwLock::new(keyspaces.collect()),
             catalog: Mutex::new(catalog),
@@ -84,9 +105,9 @@ impl Database {
             report,
             closed: AtomicBool::new(false),
             shared,
-        });
+        })));
         let bell = Arc::clone(&inner.shared.bell);
-        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner))?;
+        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner.0))?;
         inner.housekeeper.get_or_init(|| housekeeper);
         inner.shared.committer.start(writer, last, bell)?;
         if !inner.shared.read_only {
@@ -475,15 +496,6 @@ impl Inner {
         let Some(writer) = pen.log() else { return Ok(None) };
         writer.flush()?;
         Ok(Some(writer.last()))
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        match self.shut_down() {
-            Ok(()) | Err(Error::Closed) => {}
-            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::{Bounds, Kind, ReadPoint, Slice};
 use crate::commit::{Target, Writes};
 use crate::cursor::{Cursor, Range};
-use crate::database::Inner;
+use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::options::{EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
@@ -46,16 +46,16 @@ impl OpenKeyspace {
 /// for writers. What a single call reads is the state of one moment.
 #[derive(Clone)]
 pub struct Keyspace {
-    database: Arc<Inner>,
+    database: Arc<Handle>,
     open: Arc<OpenKeyspace>,
 }
 
 impl Keyspace {
-    pub(crate) fn new(database: Arc<Inner>, open: Arc<OpenKeyspace>) -> Self {
+    pub(crate) fn new(database: Arc<Handle>, open: Arc<OpenKeyspace>) -> Self {
         Self { database, open }
     }
 
-    pub(crate) fn database(&self) -> &Arc<Inner> {
+    pub(crate) fn database(&self) -> &Arc<Handle> {
         &self.database
     }
 
@@ -231,12 +231,12 @@ impl std::fmt::Debug for Keyspace {
 
 /// A state that is held for reading until this is dropped.
 pub(crate) struct Held {
-    database: Arc<Inner>,
+    database: Arc<Handle>,
     seqno: u64,
 }
 
 impl Held {
-    pub(crate) fn new(database: &Arc<Inner>) -> Self {
+    pub(crate) fn new(database: &Arc<Handle>) -> Self {
         Self { database: Arc::clone(database), seqno: database.visibility().hold() }
     }
 
@@ -244,7 +244,7 @@ impl Held {
         ReadPoint::At(self.seqno)
     }
 
-    pub(crate) fn database(&self) -> &Arc<Inner> {
+    pub(crate) fn database(&self) -> &Arc<Handle> {
         &self.database
     }
 }
