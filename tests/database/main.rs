@@ -1,5 +1,7 @@
 //! One binary for the tests of the whole database through its public interface.
 
+mod conformance;
 mod crash;
 mod history;
 mod kill;
+mod setup;
