@@ -91,7 +91,7 @@ impl Database {
         let Opened { shared, catalog, targets, log, last, report, lock } = open::open(&options)?;
         let keyspaces = targets.into_iter().map(|(name, target)| {
             let info = info(&catalog, &name, target.id);
-            (name, Arc::new(OpenKeyspace { info, target }))
+            (name, Arc::new(OpenKeyspace::new(info, target)))
         });
         let (segments, writer) = log.unzip();
         let inner = Arc::new(Handle(Arc::new(Inner {
@@ -153,7 +153,7 @@ impl Database {
     /// The keyspaces there are, by name.
     #[must_use]
     pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
-        self.inner.all().iter().map(|open| open.info.clone()).collect()
+        self.inner.all().iter().map(|open| open.info()).collect()
     }
 
     /// An empty batch: writes, to any keyspaces, that take effect together or not at all.
@@ -283,7 +283,7 @@ impl Inner {
         // Whether the catalog has the keyspace is unknown after an error.
         catalog.add(name, options).map_err(|error| self.committer().poison(&error))?;
         let target = Target { id, logged: options.logged, engine };
-        let open = Arc::new(OpenKeyspace { info: info(catalog, name, id), target });
+        let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target));
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.insert(name.to_owned(), Arc::clone(&open));
         Ok(open)
@@ -296,7 +296,7 @@ impl Inner {
         open: &OpenKeyspace,
         wanted: &KeyspaceOptions,
     ) -> Result<()> {
-        let info = &open.info;
+        let info = open.info();
         if wanted.engine != info.engine || wanted.logged != info.logged {
             let log = |logged| if logged { "with the log" } else { "without the log" };
             return Err(Error::Invalid(format!(
@@ -308,15 +308,15 @@ impl Inner {
                 log(wanted.logged)
             )));
         }
-        let known = catalog.state.keyspaces[&open.target.id].options.layer;
-        if wanted.layer != known {
-            open.target.engine.set_layer(wanted.layer);
-            if !self.shared.read_only {
-                self.check_writable()?;
-                let noted = catalog.set_layer(open.target.id, wanted.layer);
-                noted.map_err(|error| self.committer().poison(&error))?;
-            }
+        if wanted.layer == open.target.engine.layer() {
+            return Ok(());
         }
+        if !self.shared.read_only {
+            self.check_writable()?;
+            let noted = catalog.set_layer(open.target.id, wanted.layer);
+            noted.map_err(|error| self.committer().poison(&error))?;
+        }
+        open.target.engine.set_layer(wanted.layer);
         Ok(())
     }
 

@@ -28,13 +28,22 @@ pub struct KeyspaceInfo {
 
 /// A keyspace that is open.
 pub(crate) struct OpenKeyspace {
-    pub(crate) info: KeyspaceInfo,
+    /// As it was when it was opened; only the layer may have changed since.
+    opened: KeyspaceInfo,
     pub(crate) target: Target,
 }
 
 impl OpenKeyspace {
+    pub(crate) fn new(opened: KeyspaceInfo, target: Target) -> Self {
+        Self { opened, target }
+    }
+
+    pub(crate) fn info(&self) -> KeyspaceInfo {
+        KeyspaceInfo { layer: self.target.engine.layer(), ..self.opened.clone() }
+    }
+
     pub(crate) fn stats(&self) -> KeyspaceStats {
-        let name = self.info.name.clone();
+        let name = self.opened.name.clone();
         KeyspaceStats { name, ..self.target.engine.stats() }
     }
 }
@@ -66,7 +75,7 @@ impl Keyspace {
     /// The keyspace's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.open.info.name
+        &self.open.opened.name
     }
 
     /// Gives `key` the value `value`, with the database's durability. Cost: a log record and an insertion
@@ -225,7 +234,7 @@ impl Keyspace {
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keyspace({:?}, {})", self.name(), self.open.info.engine)
+        write!(f, "Keyspace({:?}, {})", self.name(), self.open.opened.engine)
     }
 }
 

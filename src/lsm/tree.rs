@@ -529,6 +529,10 @@ impl Engine for Tree {
         }
     }
 
+    fn layer(&self) -> Layer {
+        self.home.layer()
+    }
+
     fn set_layer(&self, layer: Layer) {
         *lock(&self.home.layer) = layer;
     }
