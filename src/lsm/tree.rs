@@ -463,6 +463,9 @@ impl Engine for Tree {
     }
 
     fn settle(&self) -> Result<()> {
+        if self.context.read_only {
+            return Ok(());
+        }
         self.schedule_compaction();
         self.wait_until(|jobs| {
             !jobs.flushing
