@@ -235,7 +235,7 @@ fn a_reader_sees_everything_and_changes_nothing() {
 fn a_reader_of_a_killed_database_replays_in_memory() {
     let fs = Arc::new(MemoryFs::traced());
     let writer = Setup::on(Arc::clone(&fs));
-    let database = writer.builder().memory_budget(64 << 20).open().unwrap();
+    let database = writer.builder().memory_budget(512 << 20).open().unwrap();
     let keyspace = writer.keyspace(&database);
     for number in 0..3000_u32 {
         keyspace.put(format!("{number:05}"), vec![number as u8; 4000]).unwrap();
