@@ -1,5 +1,6 @@
 //! One binary for the tests of the whole database through its public interface.
 
+mod architecture;
 mod conformance;
 mod crash;
 mod history;
