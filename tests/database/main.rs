@@ -5,4 +5,5 @@ mod conformance;
 mod crash;
 mod history;
 mod kill;
+mod model;
 mod setup;
