@@ -16,14 +16,18 @@ use proptest::test_runner::{Config, TestRunner};
 use operation::operations;
 use world::{Kind, World};
 
-const CASES: u32 = 40;
+/// How many histories are tried, unless `PROPTEST_CASES` says otherwise.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").map_or(40, |cases| cases.parse().expect("a number"))
+}
 
 #[test]
 fn random_histories_give_the_answers_of_the_model() {
     let (flushes, compactions, reopenings) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let kinds =
         prop_oneof![4 => Just(Kind::Memory), 1 => Just(Kind::Mapped), 1 => Just(Kind::Positional)];
-    let mut runner = TestRunner::new(Config { cases: CASES, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
     let result = runner.run(&(kinds, vec(operations(), 1..160)), |(kind, operations)| {
         let mut world = World::new(kind);
         for operation in &operations {
@@ -37,7 +41,7 @@ fn random_histories_give_the_answers_of_the_model() {
     });
     result.unwrap_or_else(|failure| panic!("{failure}"));
     // The histories went where they were meant to go.
-    let cases = u64::from(CASES);
+    let cases = u64::from(cases());
     println!("{flushes:?} flushes, {compactions:?} compactions, {reopenings:?} reopenings");
     assert!(flushes.get() > 2 * cases && compactions.get() > cases && reopenings.get() > cases);
 }

@@ -82,6 +82,19 @@ fn an_interrupted_creation_is_taken_up_again() {
 }
 
 #[test]
+fn a_new_database_and_the_way_to_it_survive_a_power_cut() {
+    let fs = Arc::new(MemoryFs::traced());
+    let open = |fs: Arc<MemoryFs>| {
+        let builder = Database::builder("/new/way/to/test.db").file_system(fs);
+        builder.durability(Durability::Sync).open().unwrap()
+    };
+    let database = open(Arc::clone(&fs));
+    database.keyspace(NAME, KeyspaceOptions::lsm()).unwrap().put("k", "v").unwrap();
+    let after = open(Arc::new(fs.image(fs.operations(), PowerCut::DropUnsynced)));
+    assert_eq!(after.open_keyspace(NAME).unwrap().get("k").unwrap().unwrap(), "v");
+}
+
+#[test]
 fn engine_and_log_of_a_keyspace_are_fixed() {
     for setup in Setup::all() {
         let database = setup.open();
