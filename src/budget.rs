@@ -3,8 +3,8 @@
 //! | part | share | what happens at its limit |
 //! |---|---|---|
 //! | memtables | 3/8 | writers are slowed down, then wait for a flush |
-//! | block cache | 5/16 | blocks are evicted |
-//! | open tables (index, filter) | 1/4 | tables not lately used are closed |
+//! | open tables (index, filter) | up to 1/4 | tables not lately used are closed |
+//! | block cache | what open tables leave of 9/16 | blocks are evicted |
 //! | the rest: log buffers, compaction | 1/16 | fixed sizes |
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ pub(crate) struct Budget {
     pub(crate) memtables: usize,
     /// All indexes and filters of open tables.
     pub(crate) tables: usize,
-    /// The block cache.
-    pub(crate) blocks: usize,
+    /// Open tables and the block cache together.
+    pub(crate) reads: usize,
     used_by_memtables: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Budget {
             memtable: (memtables / 3).min(LARGEST_MEMTABLE),
             memtables,
             tables: total / 4,
-            blocks: total / 16 * 5,
+            reads: total / 16 * 9,
             used_by_memtables: AtomicUsize::new(0),
         }
     }

@@ -72,6 +72,7 @@ impl Host for EngineHost {
 impl Shared {
     fn new(options: &DatabaseOptions, database: u64) -> Result<Self> {
         let budget = Arc::new(Budget::new(options.memory_budget));
+        let blocks = Arc::new(BlockCache::new(budget.reads as u64));
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
         let workers = |name| {
@@ -89,8 +90,8 @@ impl Shared {
             fs: Arc::clone(&options.fs),
             path: options.path.clone(),
             database,
-            blocks: Arc::new(BlockCache::new(budget.blocks as u64)),
-            open_files: Arc::new(OpenFiles::new(budget.tables)),
+            open_files: Arc::new(OpenFiles::new(budget.tables, budget.reads, Arc::clone(&blocks))),
+            blocks,
             budget,
             visibility,
             background: Arc::new(background),

@@ -53,6 +53,11 @@ impl Trailer {
         Self(seqno.min(MAX_SEQNO) << 8 | 0xff)
     }
 
+    /// What comes next in the order of one key's trailers.
+    pub(crate) fn just_older(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// A trailer read from a file; `None` if its kind is unknown.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         Kind::from_u8(bits as u8).map(|_| Self(bits))

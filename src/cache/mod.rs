@@ -70,6 +70,11 @@ impl BlockCache {
         self.pieces.insert((file, offset), piece);
     }
 
+    /// Holds up to `capacity` bytes from now on. Cost: what has to be evicted.
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        self.pieces.set_capacity(capacity);
+    }
+
     /// The bytes held now.
     pub(crate) fn memory(&self) -> u64 {
         self.pieces.weight()

@@ -1,4 +1,5 @@
 //! The cache of open files: what they keep in memory (indexes, filters) is bounded, and so is their number.
+//! They share their memory with the block cache, which gets what they leave.
 //!
 //! When a bound is passed, files that were not used since they were last looked at are closed, in the order
 //! they were opened (the CLOCK algorithm). A closed file is opened again by its next reader; readers that
@@ -8,7 +9,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::BlockCache;
 
 /// At most this many files are open.
 const MOST_FILES: usize = 512;
@@ -25,13 +28,17 @@ pub(crate) trait Closable: Send + Sync {
 pub(crate) struct OpenFiles {
     limit: usize,
     used: AtomicUsize,
+    /// What open files and the block cache may take together.
+    shared: usize,
+    blocks: Arc<BlockCache>,
     queue: Mutex<VecDeque<Weak<dyn Closable>>>,
 }
 
 impl OpenFiles {
-    /// Keeps at most `limit` bytes of what open files hold in memory, but for the file opened last.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, used: AtomicUsize::new(0), queue: Mutex::default() }
+    /// Keeps at most `limit` bytes of what open files hold in memory, but for the file opened last. They and
+    /// `blocks` together get `shared` bytes.
+    pub(crate) fn new(limit: usize, shared: usize, blocks: Arc<BlockCache>) -> Self {
+        Self { limit, used: AtomicUsize::new(0), shared, blocks, queue: Mutex::default() }
     }
 
     /// Bytes that open files hold.
@@ -56,6 +63,8 @@ impl OpenFiles {
             }
         }
         queue.push_back(file);
+        drop(queue);
+        self.blocks.set_capacity(self.shared.saturating_sub(self.memory()) as u64);
     }
 
     /// Notes that a file that held `memory` bytes was closed.
@@ -73,7 +82,6 @@ impl std::fmt::Debug for OpenFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     #[derive(Default)]
@@ -93,7 +101,8 @@ mod tests {
 
     #[test]
     fn what_was_not_used_is_closed_first() {
-        let files = OpenFiles::new(100);
+        let blocks = Arc::new(BlockCache::new(1000));
+        let files = OpenFiles::new(100, 1000, Arc::clone(&blocks));
         let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();
         let open = |file: &Arc<Open>, memory| {
             file.memory.store(memory, Ordering::Relaxed);

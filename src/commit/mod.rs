@@ -18,7 +18,7 @@ mod stall;
 mod writes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 pub(crate) use entry::take as take_entry;
@@ -90,7 +90,9 @@ pub(crate) struct Committer {
     budget: Arc<Budget>,
     pen: Mutex<Pen>,
     queue: Mutex<Vec<Arc<Queued>>>,
-    syncing: Mutex<()>,
+    /// Whether somebody syncs.
+    syncing: Mutex<bool>,
+    sync_done: Condvar,
     /// The log is safe from power loss up to here.
     synced: AtomicU64,
     stall: Stall,
@@ -108,6 +110,7 @@ impl Committer {
             pen: Mutex::new(Pen { writer: None, last: 0, batches: 0, asked_in: 0 }),
             queue: Mutex::default(),
             syncing: Mutex::default(),
+            sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
             stall: Stall::default(),
             refused: AtomicBool::new(false),
@@ -147,16 +150,31 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes the log safe from power loss up to `seqno`. Waiting callers share one sync.
+    /// Makes the log safe from power loss up to `seqno`. One of the callers that wait at the same time syncs
+    /// for all of them; those that come while it does wait for the next one, which serves them all.
     pub(crate) fn sync(&self, seqno: Seqno) -> Result<()> {
-        if self.synced.load(Ordering::Acquire) >= seqno {
-            return Ok(());
+        let mut leader_at_work = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.synced.load(Ordering::Acquire) >= seqno {
+                return Ok(());
+            }
+            self.check_poison()?;
+            if !*leader_at_work {
+                break;
+            }
+            leader_at_work =
+                self.sync_done.wait(leader_at_work).unwrap_or_else(PoisonError::into_inner);
         }
-        let _leader = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.synced.load(Ordering::Acquire) >= seqno {
-            return Ok(());
-        }
-        self.check_poison()?;
+        *leader_at_work = true;
+        drop(leader_at_work);
+        let result = self.sync_now();
+        *self.syncing.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.sync_done.notify_all();
+        result
+    }
+
+    /// Syncs all that is appended by now.
+    fn sync_now(&self) -> Result<()> {
         let (point, covered) = {
             let mut pen = self.pen()?;
             let covered = pen.last;

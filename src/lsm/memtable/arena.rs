@@ -1,8 +1,8 @@
 //! The memory of a memtable: blocks that are given out piece by piece, and freed all at once.
 //!
-//! A piece is named by a [`Place`], 28 bits that fit into a link of the skip list together with a part of
-//! the key. Memory is taken in chunks of at most 1 MiB (the first ones are smaller, so that a small
-//! keyspace stays small). Values too large for a chunk get memory of their own.
+//! A piece is named by a [`Place`], which the index keeps in half a word. Memory is taken in chunks of at
+//! most 1 MiB (the first ones are smaller, so that a small keyspace stays small). Values too large for a
+//! chunk get memory of their own.
 //!
 //! Thread safety: one thread allocates, behind the memtable's writer lock; any thread resolves places it
 //! got through an acquiring load of something the writer released.
@@ -13,14 +13,34 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Places are multiples of this many bytes, and so aligned.
 const UNIT: usize = 16;
+/// The largest alignment given.
+const CHUNK_ALIGN: usize = 64;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
 const UNIT_BITS: u32 = 16;
 const CHUNK: usize = UNIT << UNIT_BITS;
 /// How many bits a place has: 4096 chunks, 4 GiB.
-pub(super) const PLACE_BITS: u32 = 28;
+const PLACE_BITS: u32 = 28;
 const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
-/// The sizes of the first chunks.
-const FIRST_CHUNKS: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
+/// The size of a kind's first chunk; each next one is twice as large, up to a full one.
+const FIRST_CHUNK: usize = 4 << 10;
+
+/// What a piece is for. Each kind has chunks of its own, so that what is searched through often lies close
+/// together, on few pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(super) enum Kind {
+    Entry,
+    Leaf,
+    Inner,
+}
+
+/// The chunk a kind of piece is taken from.
+#[derive(Clone, Copy, Default, Debug)]
+struct Current {
+    chunk: usize,
+    used: usize,
+    size: usize,
+}
 
 /// Where a piece lies. Place 0 is the first piece given out.
 pub(super) type Place = u32;
@@ -35,7 +55,7 @@ pub(super) struct Pen {
     tables: Vec<Box<Table>>,
     chunks: Vec<(NonNull<u8>, Layout)>,
     large: Vec<Box<[u8]>>,
-    used: usize,
+    current: [Current; 3],
 }
 
 // SAFETY: the pointers are to memory this value owns, which has no ties to a thread.
@@ -68,20 +88,27 @@ impl Arena {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Gives out `len` bytes, aligned to 16; `len` is at most [`largest`](Self::largest).
-    pub(super) fn allocate(&self, pen: &mut Pen, len: usize) -> (Place, NonNull<u8>) {
+    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`: 16, 32 or 64.
+    pub(super) fn allocate(
+        &self,
+        pen: &mut Pen,
+        kind: Kind,
+        len: usize,
+        align: usize,
+    ) -> (Place, NonNull<u8>) {
         let len = len.next_multiple_of(UNIT);
-        debug_assert!(len <= CHUNK);
-        let room = pen.chunks.last().map_or(0, |(_, layout)| layout.size() - pen.used);
-        if len > room {
-            self.add_chunk(pen, len);
+        debug_assert!(len <= CHUNK && align <= CHUNK_ALIGN);
+        let mut current = pen.current[kind as usize];
+        current.used = current.used.next_multiple_of(align);
+        if current.used + len > current.size {
+            current = self.add_chunk(pen, len, current.size);
         }
-        let index = pen.chunks.len() - 1;
-        let (chunk, _) = pen.chunks[index];
-        let place = (index << UNIT_BITS | pen.used / UNIT) as Place;
+        let (chunk, _) = pen.chunks[current.chunk];
+        let place = ((current.chunk << UNIT_BITS) | (current.used / UNIT)) as Place;
         // SAFETY: `used + len` is at most the chunk's size.
-        let piece = unsafe { chunk.add(pen.used) };
-        pen.used += len;
+        let piece = unsafe { chunk.add(current.used) };
+        current.used += len;
+        pen.current[kind as usize] = current;
         (place, piece)
     }
 
@@ -99,17 +126,16 @@ impl Arena {
         start
     }
 
-    fn add_chunk(&self, pen: &mut Pen, need: usize) {
+    fn add_chunk(&self, pen: &mut Pen, need: usize, before: usize) -> Current {
         let index = pen.chunks.len();
         assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
-        let size = FIRST_CHUNKS.get(index).copied().unwrap_or(CHUNK).max(need);
-        let layout = Layout::from_size_align(size, UNIT).expect("a valid layout");
+        let size = (2 * before).clamp(FIRST_CHUNK, CHUNK).max(need);
+        let layout = Layout::from_size_align(size, CHUNK_ALIGN).expect("a valid layout");
         // SAFETY: the layout's size is not zero.
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
         pen.chunks.push((chunk, layout));
-        pen.used = 0;
         self.allocated.fetch_add(size, Ordering::Relaxed);
         if pen.tables.last().is_none_or(|table| table.len() == index) {
             let len = (2 * index).max(16);
@@ -123,6 +149,7 @@ impl Arena {
             pen.tables.last().expect("not the first")[index]
                 .store(chunk.as_ptr(), Ordering::Release);
         }
+        Current { chunk: index, used: 0, size }
     }
 
     /// The address of a place.

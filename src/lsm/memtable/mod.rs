@@ -1,6 +1,8 @@
 //! The memtable: the newest entries, in memory, sorted.
 
 mod arena;
-mod skiplist;
+mod entry;
+mod index;
+mod table;
 
-pub(crate) use skiplist::{Memtable, MemtableCursor};
+pub(crate) use table::{Memtable, MemtableCursor};

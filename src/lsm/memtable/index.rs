@@ -1,0 +1,459 @@
+//! The memtable's index: a B+ tree in memory that one thread extends while any number read it.
+//!
+//! A node has 15 slots that are filled in the order entries come; which slot is how manyth in key order
+//! stands in one word, the node's *order* (the idea is Masstree's permutation: Mao, Kohler and Morris,
+//! *Cache Craftiness for Fast Multicore Key-Value Storage*, EuroSys 2012). Adding an entry is writing a free
+//! slot and then storing the new order; a reader takes the order once and sees the node as it was then.
+//! A slot in use is never written again, but for the child of an inner node.
+//!
+//! Each slot carries the *head* of its entry's key: the first eight bytes behind the prefix that the keys of
+//! the memtable are known to share. A search looks at an entry itself only where heads are equal.
+//!
+//! ```text
+//! order := count (4 bits), then from bit 4 on 4 bits for each slot in key order
+//! leaf  := order, 15 heads, 15 places of entries                                        192 bytes
+//! inner := a leaf, then 15 children. Slot i leads to the entries from its own entry on,
+//!          up to the next slot's; the first slot also to what is smaller.               256 bytes
+//! ```
+//!
+//! A full node is not changed: its slots are copied to two new ones. First the right one is made known in
+//! the parent, which changes nothing for readers, as the old node still has all; then the old node's place
+//! is taken by the left one. Readers in the old node find it as it was. Old nodes are freed with the arena;
+//! all together they take about as much memory as the live ones.
+//!
+//! Entries that come in ascending order fill nodes completely: the rightmost nodes are not split in half.
+//!
+//! Thread safety: one writer at a time, which callers see to. An entry or node is complete before a release
+//! store makes it reachable, and readers load with acquire.
+
+use std::cmp::Ordering as Order;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::arena::{Arena, Kind, Pen, Place};
+use super::entry::Entry;
+use crate::base::Trailer;
+use crate::base::key::compare;
+
+/// Slots of a node.
+const SLOTS: usize = 15;
+/// More levels than the 4 GiB of an arena have room for.
+const MAX_HEIGHT: usize = 12;
+
+#[repr(C, align(64))]
+struct Leaf {
+    order: AtomicU64,
+    heads: [AtomicU64; SLOTS],
+    entries: [AtomicU32; SLOTS],
+}
+
+#[repr(C, align(64))]
+struct Inner {
+    slots: Leaf,
+    children: [AtomicU32; SLOTS],
+}
+
+/// Which slots are in use, in key order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SlotOrder(u64);
+
+impl SlotOrder {
+    #[inline]
+    fn count(self) -> usize {
+        (self.0 & 15) as usize
+    }
+
+    #[inline]
+    fn slot(self, at: usize) -> usize {
+        (self.0 >> (4 + 4 * at) & 15) as usize
+    }
+
+    /// The order with the next free slot put in at `at`; and that slot.
+    fn insert(self, at: usize) -> (Self, usize) {
+        let slot = self.count();
+        let low = (1u64 << (4 + 4 * at)) - 1;
+        let before = self.0 & low;
+        let behind = (self.0 & !low) << 4;
+        (Self((before | (slot as u64) << (4 + 4 * at) | behind) + 1), slot)
+    }
+}
+
+/// What a slot holds, while nodes are made.
+#[derive(Clone, Copy, Default, Debug)]
+struct Slot {
+    head: u64,
+    entry: Place,
+    /// 0 in leaves.
+    child: Place,
+}
+
+/// What is searched for.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) head: u64,
+    pub(super) key: &'a [u8],
+    pub(super) trailer: Trailer,
+}
+
+/// An entry in a leaf as it was when it was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    leaf: Place,
+    order: SlotOrder,
+    at: usize,
+}
+
+/// The way down to a leaf: each node, its order, and the index of the child taken.
+#[derive(Default)]
+struct Path {
+    steps: [Option<(Place, SlotOrder, usize)>; MAX_HEIGHT],
+    height: usize,
+}
+
+/// The index of one memtable. All calls get the same arena.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Place of the root, and above it the number of levels of inner nodes.
+    root: AtomicU64,
+}
+
+impl Index {
+    /// An empty index.
+    pub(super) fn new(arena: &Arena, pen: &mut Pen) -> Self {
+        let leaf = make_leaf(arena, pen, &[]);
+        Self { root: AtomicU64::new(u64::from(leaf)) }
+    }
+
+    fn root(&self) -> (Place, usize) {
+        let root = self.root.load(Ordering::Acquire);
+        (root as Place, (root >> 32) as usize)
+    }
+
+    // ---- reading ----
+
+    /// The newest entry of the target's key that is not before the target. Where there is none, mostly no
+    /// entry is looked at.
+    #[inline]
+    pub(super) fn find<'a>(&self, arena: &'a Arena, target: Target<'_>) -> Option<Entry<'a>> {
+        let position = self.lower_bound(arena, target)?;
+        let slot = position.order.slot(position.at);
+        let node = leaf(arena, position.leaf);
+        if node.heads[slot].load(Ordering::Relaxed) != target.head {
+            return None;
+        }
+        Some(position.entry(arena)).filter(|entry| entry.key() == target.key)
+    }
+
+    /// The first entry that is not before `target`.
+    #[inline]
+    pub(super) fn lower_bound(&self, arena: &Arena, target: Target<'_>) -> Option<Position> {
+        let (mut place, height) = self.root();
+        // The last place on the way where it was possible to go further right.
+        let mut right = None;
+        for level in (0..height).rev() {
+            let node = inner(arena, place);
+            let order = order_of(&node.slots);
+            let at = node.slots.child_for(arena, order, target);
+            if at + 1 < order.count() {
+                right = Some((level, node.children[order.slot(at + 1)].load(Ordering::Acquire)));
+            }
+            place = node.children[order.slot(at)].load(Ordering::Acquire);
+            prefetch(arena, place);
+        }
+        let node = leaf(arena, place);
+        let order = order_of(node);
+        let at = node.lower_bound(arena, order, target);
+        if at < order.count() {
+            return Some(Position { leaf: place, order, at });
+        }
+        right.and_then(|(levels, place)| outermost(arena, place, levels, Side::First))
+    }
+
+    /// The first entry behind `target`, which is an entry's own.
+    pub(super) fn after(&self, arena: &Arena, target: Target<'_>) -> Option<Position> {
+        self.lower_bound(arena, Target { trailer: target.trailer.just_older(), ..target })
+    }
+
+    /// The last entry before `target`.
+    pub(super) fn before(&self, arena: &Arena, target: Target<'_>) -> Option<Position> {
+        let (mut place, height) = self.root();
+        let mut left = None;
+        for level in (0..height).rev() {
+            let node = inner(arena, place);
+            let order = order_of(&node.slots);
+            let at = node.slots.child_for(arena, order, target);
+            if at > 0 {
+                left = Some((level, node.children[order.slot(at - 1)].load(Ordering::Acquire)));
+            }
+            place = node.children[order.slot(at)].load(Ordering::Acquire);
+        }
+        let node = leaf(arena, place);
+        let order = order_of(node);
+        let at = node.lower_bound(arena, order, target);
+        if at > 0 {
+            return Some(Position { leaf: place, order, at: at - 1 });
+        }
+        left.and_then(|(levels, place)| outermost(arena, place, levels, Side::Last))
+    }
+
+    /// The first or the last entry of all.
+    pub(super) fn end(&self, arena: &Arena, side: Side) -> Option<Position> {
+        let (root, height) = self.root();
+        outermost(arena, root, height, side)
+    }
+
+    // ---- writing ----
+
+    /// Adds the entry at `place`, which `target` describes and which is not there yet.
+    pub(super) fn insert(&self, arena: &Arena, pen: &mut Pen, target: Target<'_>, place: Place) {
+        let mut path = Path::default();
+        let (mut node, height) = self.root();
+        path.height = height;
+        for level in (0..height).rev() {
+            let inner = inner(arena, node);
+            let order = order_of(&inner.slots);
+            let at = inner.slots.child_for(arena, order, target);
+            path.steps[level] = Some((node, order, at));
+            node = inner.children[order.slot(at)].load(Ordering::Relaxed);
+            prefetch(arena, node);
+        }
+        let leaf = leaf(arena, node);
+        let order = order_of(leaf);
+        let at = leaf.lower_bound(arena, order, target);
+        let slot = Slot { head: target.head, entry: place, child: 0 };
+        if order.count() < SLOTS {
+            leaf.add(order, at, slot);
+            return;
+        }
+        let all = with_slot(&leaf.slots(order, None), at, slot);
+        let (left, right) = split(&all, at);
+        let left = make_leaf(arena, pen, left);
+        let first = right[0];
+        let right = make_leaf(arena, pen, right);
+        self.replace(arena, pen, &path, 0, left, Slot { child: right, ..first });
+    }
+
+    /// Puts `left` and `right` into the place of the child that the path took at `level`.
+    fn replace(
+        &self,
+        arena: &Arena,
+        pen: &mut Pen,
+        path: &Path,
+        level: usize,
+        left: Place,
+        right: Slot,
+    ) {
+        let Some((place, order, at)) = path.steps[level] else {
+            let first = Slot { child: left, ..Slot::default() };
+            let root = make_inner(arena, pen, &[first, right]);
+            let height = path.height as u64 + 1;
+            self.root.store(height << 32 | u64::from(root), Ordering::Release);
+            return;
+        };
+        let node = inner(arena, place);
+        if order.count() < SLOTS {
+            node.children[order.count()].store(right.child, Ordering::Relaxed);
+            node.slots.add(order, at + 1, right);
+            node.children[order.slot(at)].store(left, Ordering::Release);
+            return;
+        }
+        let mut slots = node.slots.slots(order, Some(node));
+        slots[at].child = left;
+        let all = with_slot(&slots, at + 1, right);
+        let (left, right) = split(&all, at + 1);
+        let left = make_inner(arena, pen, left);
+        let first = right[0];
+        let right = make_inner(arena, pen, right);
+        self.replace(arena, pen, path, level + 1, left, Slot { child: right, ..first });
+    }
+}
+
+/// An end of the key order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    First,
+    Last,
+}
+
+impl Position {
+    /// The entry.
+    #[inline]
+    pub(super) fn entry(self, arena: &Arena) -> Entry<'_> {
+        entry(
+            arena,
+            leaf(arena, self.leaf).entries[self.order.slot(self.at)].load(Ordering::Relaxed),
+        )
+    }
+
+    /// The next entry of the same leaf, as the leaf was.
+    #[inline]
+    pub(super) fn next(self) -> Option<Self> {
+        (self.at + 1 < self.order.count()).then_some(Self { at: self.at + 1, ..self })
+    }
+
+    /// The previous entry of the same leaf, as the leaf was.
+    #[inline]
+    pub(super) fn prev(self) -> Option<Self> {
+        Some(Self { at: self.at.checked_sub(1)?, ..self })
+    }
+}
+
+impl Leaf {
+    /// How many entries are before `target`.
+    #[inline]
+    fn lower_bound(&self, arena: &Arena, order: SlotOrder, target: Target<'_>) -> usize {
+        self.count_while(arena, order, 0, target, |entry| {
+            compare((entry.key(), entry.trailer()), (target.key, target.trailer)) == Order::Less
+        })
+    }
+
+    /// Which child leads to the first entry not before `target`, or to where it would be.
+    #[inline]
+    fn child_for(&self, arena: &Arena, order: SlotOrder, target: Target<'_>) -> usize {
+        let past = self.count_while(arena, order, 1, target, |entry| {
+            compare((entry.key(), entry.trailer()), (target.key, target.trailer)) != Order::Greater
+        });
+        past - 1
+    }
+
+    /// How many slots from `from` on (those before it are counted) have a smaller head than the target, or
+    /// the same head and an entry for which `goes_before` holds.
+    #[inline]
+    fn count_while<'a>(
+        &self,
+        arena: &'a Arena,
+        order: SlotOrder,
+        from: usize,
+        target: Target<'_>,
+        goes_before: impl Fn(Entry<'a>) -> bool,
+    ) -> usize {
+        let count = order.count();
+        // Without branches on what is read: the loads do not wait for one another.
+        let mut at = from;
+        for i in from..count {
+            at += usize::from(self.heads[order.slot(i)].load(Ordering::Relaxed) < target.head);
+        }
+        while at < count {
+            let slot = order.slot(at);
+            let ties = self.heads[slot].load(Ordering::Relaxed) == target.head;
+            if !(ties && goes_before(entry(arena, self.entries[slot].load(Ordering::Relaxed)))) {
+                break;
+            }
+            at += 1;
+        }
+        at
+    }
+
+    /// Fills the next free slot and makes it known.
+    fn add(&self, order: SlotOrder, at: usize, new: Slot) {
+        let (order, slot) = order.insert(at);
+        self.heads[slot].store(new.head, Ordering::Relaxed);
+        self.entries[slot].store(new.entry, Ordering::Relaxed);
+        self.order.store(order.0, Ordering::Release);
+    }
+
+    /// All slots in order; with the children of `inner`, whose slots these are.
+    fn slots(&self, order: SlotOrder, inner: Option<&Inner>) -> [Slot; SLOTS] {
+        std::array::from_fn(|at| {
+            let slot = order.slot(at);
+            Slot {
+                head: self.heads[slot].load(Ordering::Relaxed),
+                entry: self.entries[slot].load(Ordering::Relaxed),
+                child: inner.map_or(0, |inner| inner.children[slot].load(Ordering::Relaxed)),
+            }
+        })
+    }
+}
+
+fn with_slot(slots: &[Slot; SLOTS], at: usize, new: Slot) -> [Slot; SLOTS + 1] {
+    let mut all = [new; SLOTS + 1];
+    all[..at].copy_from_slice(&slots[..at]);
+    all[at + 1..].copy_from_slice(&slots[at..]);
+    all
+}
+
+/// Where to split after a slot was added at `added`: in half, but behind the full node when the new slot
+/// came last, as it does when entries ascend.
+fn split(all: &[Slot; SLOTS + 1], added: usize) -> (&[Slot], &[Slot]) {
+    all.split_at(if added == SLOTS { SLOTS } else { all.len() / 2 })
+}
+
+#[inline]
+fn order_of(leaf: &Leaf) -> SlotOrder {
+    SlotOrder(leaf.order.load(Ordering::Acquire))
+}
+
+/// The first or last entry below the node at `place`, which has `levels` levels of inner nodes.
+fn outermost(arena: &Arena, mut place: Place, levels: usize, side: Side) -> Option<Position> {
+    let pick = |count: usize| if side == Side::First { Some(0) } else { count.checked_sub(1) };
+    for _ in 0..levels {
+        let node = inner(arena, place);
+        let order = order_of(&node.slots);
+        place = node.children[order.slot(pick(order.count())?)].load(Ordering::Acquire);
+    }
+    let order = order_of(leaf(arena, place));
+    let at = pick(order.count()).filter(|&at| at < order.count())?;
+    Some(Position { leaf: place, order, at })
+}
+
+fn make_leaf(arena: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {
+    let (place, start) = arena.allocate(pen, Kind::Leaf, size_of::<Leaf>(), align_of::<Leaf>());
+    // SAFETY: the piece is as large as a leaf and aligned like one, and not yet shared.
+    unsafe { start.cast::<Leaf>().write(new_leaf(slots)) };
+    place
+}
+
+fn make_inner(arena: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {
+    let child = |slot: usize| AtomicU32::new(slots.get(slot).map_or(0, |slot| slot.child));
+    let node = Inner { slots: new_leaf(slots), children: std::array::from_fn(child) };
+    let (place, start) = arena.allocate(pen, Kind::Inner, size_of::<Inner>(), align_of::<Inner>());
+    // SAFETY: the piece is as large as an inner node and aligned like one, and not yet shared.
+    unsafe { start.cast::<Inner>().write(node) };
+    place
+}
+
+fn new_leaf(slots: &[Slot]) -> Leaf {
+    let order = (0..slots.len()).fold(SlotOrder(0), |order, at| order.insert(at).0);
+    let slot = |slot: usize| slots.get(slot).copied().unwrap_or_default();
+    Leaf {
+        order: AtomicU64::new(order.0),
+        heads: std::array::from_fn(|at| AtomicU64::new(slot(at).head)),
+        entries: std::array::from_fn(|at| AtomicU32::new(slot(at).entry)),
+    }
+}
+
+#[inline]
+fn leaf(arena: &Arena, place: Place) -> &Leaf {
+    // SAFETY: places of nodes come from the root, from children and from positions, which were stored
+    // with release after the node was made, and loaded with acquire. An inner node begins with a leaf.
+    unsafe { arena.resolve(place).cast::<Leaf>().as_ref() }
+}
+
+#[inline]
+fn inner(arena: &Arena, place: Place) -> &Inner {
+    // SAFETY: as for `leaf`; callers count levels, and ask for inner nodes only above the leaves.
+    unsafe { arena.resolve(place).cast::<Inner>().as_ref() }
+}
+
+/// Fetches all lines of the node at `place` at once: they would be waited for one after the other otherwise.
+#[inline]
+fn prefetch(arena: &Arena, place: Place) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let node: *const i8 = std::ptr::from_ref(leaf(arena, place)).cast();
+        // SAFETY: a prefetch reads nothing; the lines are those of a leaf.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(node);
+            _mm_prefetch::<_MM_HINT_T0>(node.add(64));
+            _mm_prefetch::<_MM_HINT_T0>(node.add(128));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (arena, place);
+}
+
+#[inline]
+fn entry(arena: &Arena, place: Place) -> Entry<'_> {
+    // SAFETY: places of entries stand in slots that an order, loaded with acquire, says are in use.
+    unsafe { Entry::at(arena, place) }
+}
