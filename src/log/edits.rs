@@ -66,6 +66,8 @@ pub(crate) struct Edits {
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) path: PathBuf,
     number: u64,
+    /// The number of the last edit, those of earlier files counted.
+    count: u64,
     end: u64,
     torn: bool,
 }
@@ -123,7 +125,7 @@ impl EditLog {
             identity: identity(name, found.database, found.number),
             file,
             end: found.end,
-            edits: found.edits.len() as u64,
+            edits: found.count,
             snapshot_len: found.snapshot.len() as u64,
             fs,
         };
@@ -256,7 +258,7 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
     let snapshot = first.payload.to_vec();
     let torn = end < bytes.len();
     let path = path.to_path_buf();
-    Ok(Edits { database, snapshot, edits, path, number, end: end as u64, torn })
+    Ok(Edits { database, snapshot, edits, path, number, count, end: end as u64, torn })
 }
 
 fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {
@@ -305,4 +307,32 @@ fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
 pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
     let digits = file.strip_prefix(name)?.strip_prefix('-')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::MemoryFs;
+
+    const NAME: &str = "edits";
+
+    #[test]
+    fn edits_go_on_after_a_roll_and_a_reopening() {
+        let (fs, dir) = (Arc::new(MemoryFs::new()), Path::new("/db"));
+        fs.create_dir(dir).unwrap();
+        let mut log = EditLog::create(fs.clone(), dir, NAME, 7, b"0").unwrap();
+        let mut state = 0;
+        for _ in 0..5 {
+            // Enough for a roll and a part of the next one.
+            for _ in 0..100 {
+                state += 1;
+                log.append(&[1; 1000], || format!("{state}").into_bytes()).unwrap();
+            }
+            let found = EditLog::read(&*fs, dir, NAME).unwrap().unwrap();
+            let snapshot: usize = std::str::from_utf8(&found.snapshot).unwrap().parse().unwrap();
+            assert_eq!(snapshot + found.edits.len(), state);
+            log = EditLog::open(fs.clone(), dir, NAME, &found).unwrap();
+        }
+        assert!(log.number > 3);
+    }
 }
