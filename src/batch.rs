@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::Kind;
 use crate::commit::{EncodedWrites, Writes};
-use crate::database::Inner;
+use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, check_sizes};
 use crate::options::Durability;
@@ -36,7 +36,7 @@ const ENTRY_WEIGHT: usize = 160;
 /// ```
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch {
-    database: Arc<Inner>,
+    database: Arc<Handle>,
     writes: EncodedWrites,
     weight: usize,
     durability: Durability,
@@ -45,7 +45,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(database: Arc<Inner>) -> Self {
+    pub(crate) fn new(database: Arc<Handle>) -> Self {
         let durability = database.durability();
         Self { database, writes: EncodedWrites::default(), weight: 0, durability, error: None }
     }

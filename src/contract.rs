@@ -97,6 +97,8 @@ pub(crate) trait Engine: Send + Sync {
     fn active_bytes(&self) -> usize;
     /// Figures; the name is filled in by the caller.
     fn stats(&self) -> KeyspaceStats;
+    /// How files are reached that are opened now.
+    fn layer(&self) -> Layer;
     /// Reaches files through `layer` from now on; those that are open stay as they are.
     fn set_layer(&self, layer: Layer);
     /// Stops taking up background work; called before the engine is dropped.

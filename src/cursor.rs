@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::{Bounds, Slice};
-use crate::database::Inner;
+use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::iter::OrderedCursor;
 use crate::keyspace::{Held, Keyspace};
@@ -16,11 +16,11 @@ use crate::keyspace::{Held, Keyspace};
 pub struct Cursor {
     inner: Box<dyn OrderedCursor>,
     failed: Option<Error>,
-    database: Arc<Inner>,
+    database: Arc<Handle>,
 }
 
 impl Cursor {
-    pub(crate) fn new(inner: Box<dyn OrderedCursor>, database: Arc<Inner>) -> Self {
+    pub(crate) fn new(inner: Box<dyn OrderedCursor>, database: Arc<Handle>) -> Self {
         Self { inner, failed: None, database }
     }
 

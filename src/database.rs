@@ -1,6 +1,7 @@
 //! The database: a handle that opens keyspaces, makes batches and snapshots, and closes.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -34,10 +35,30 @@ const LOG_PER_MEMTABLES: u64 = 2;
 /// cursors count) is dropped.
 #[derive(Clone)]
 pub struct Database {
-    inner: Arc<Inner>,
+    inner: Arc<Handle>,
 }
 
-/// What all handles of a database share.
+/// What users of a database share; the last one to let go of it closes the database, and has it closed when
+/// the drop returns. The housekeeper, which comes and goes, has no part in it.
+pub(crate) struct Handle(Arc<Inner>);
+
+impl Deref for Handle {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        match self.shut_down() {
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
+        }
+    }
+}
+
+/// An open database.
 pub(crate) struct Inner {
     shared: Shared,
     durability: Durability,
@@ -70,10 +91,10 @@ impl Database {
         let Opened { shared, catalog, targets, log, last, report, lock } = open::open(&options)?;
         let keyspaces = targets.into_iter().map(|(name, target)| {
             let info = info(&catalog, &name, target.id);
-            (name, Arc::new(OpenKeyspace { info, target }))
+            (name, Arc::new(OpenKeyspace::new(info, target)))
         });
         let (segments, writer) = log.unzip();
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(Handle(Arc::new(Inner {
             durability: options.durability,
             keyspaces: RwLock::new(keyspaces.collect()),
             catalog: Mutex::new(catalog),
@@ -84,9 +105,9 @@ impl Database {
             report,
             closed: AtomicBool::new(false),
             shared,
-        });
+        })));
         let bell = Arc::clone(&inner.shared.bell);
-        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner))?;
+        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner.0))?;
         inner.housekeeper.get_or_init(|| housekeeper);
         inner.shared.committer.start(writer, last, bell)?;
         if !inner.shared.read_only {
@@ -132,7 +153,7 @@ impl Database {
     /// The keyspaces there are, by name.
     #[must_use]
     pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
-        self.inner.all().iter().map(|open| open.info.clone()).collect()
+        self.inner.all().iter().map(|open| open.info()).collect()
     }
 
     /// An empty batch: writes, to any keyspaces, that take effect together or not at all.
@@ -263,7 +284,7 @@ impl Inner {
         // Whether the catalog has the keyspace is unknown after an error.
         catalog.add(name, options).map_err(|error| self.committer().poison(&error))?;
         let target = Target { id, logged: options.logged, engine };
-        let open = Arc::new(OpenKeyspace { info: info(catalog, name, id), target });
+        let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target));
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.insert(name.to_owned(), Arc::clone(&open));
         Ok(open)
@@ -276,7 +297,7 @@ impl Inner {
         open: &OpenKeyspace,
         wanted: &KeyspaceOptions,
     ) -> Result<()> {
-        let info = &open.info;
+        let info = open.info();
         if wanted.engine != info.engine || wanted.logged != info.logged {
             let log = |logged| if logged { "with the log" } else { "without the log" };
             return Err(Error::Invalid(format!(
@@ -288,15 +309,15 @@ impl Inner {
                 log(wanted.logged)
             )));
         }
-        let known = catalog.state.keyspaces[&open.target.id].options.layer;
-        if wanted.layer != known {
-            open.target.engine.set_layer(wanted.layer);
-            if !self.shared.read_only {
-                self.check_writable()?;
-                let noted = catalog.set_layer(open.target.id, wanted.layer);
-                noted.map_err(|error| self.committer().poison(&error))?;
-            }
+        if wanted.layer == open.target.engine.layer() {
+            return Ok(());
         }
+        if !self.shared.read_only {
+            self.check_writable()?;
+            let noted = catalog.set_layer(open.target.id, wanted.layer);
+            noted.map_err(|error| self.committer().poison(&error))?;
+        }
+        open.target.engine.set_layer(wanted.layer);
         Ok(())
     }
 
@@ -476,15 +497,6 @@ impl Inner {
         let Some(writer) = pen.log() else { return Ok(None) };
         writer.flush()?;
         Ok(Some(writer.last()))
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        match self.shut_down() {
-            Ok(()) | Err(Error::Closed) => {}
-            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
-        }
     }
 }
 

@@ -111,14 +111,12 @@ impl Housekeeper {
         Ok(Self { bell, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops the thread and waits for it, unless it is the caller.
+    /// Stops the thread and waits for it.
     pub(crate) fn stop(&self) {
         self.bell.call(|calls| calls.stop = true);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            if thread.join().is_err() {
-                log::error!("the housekeeper ended with a panic");
-            }
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            log::error!("the housekeeper ended with a panic");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::{Bounds, Kind, ReadPoint, Slice};
 use crate::commit::{Target, Writes};
 use crate::cursor::{Cursor, Range};
-use crate::database::Inner;
+use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::options::{EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
@@ -28,13 +28,22 @@ pub struct KeyspaceInfo {
 
 /// A keyspace that is open.
 pub(crate) struct OpenKeyspace {
-    pub(crate) info: KeyspaceInfo,
+    /// As it was when it was opened; only the layer may have changed since.
+    opened: KeyspaceInfo,
     pub(crate) target: Target,
 }
 
 impl OpenKeyspace {
+    pub(crate) fn new(opened: KeyspaceInfo, target: Target) -> Self {
+        Self { opened, target }
+    }
+
+    pub(crate) fn info(&self) -> KeyspaceInfo {
+        KeyspaceInfo { layer: self.target.engine.layer(), ..self.opened.clone() }
+    }
+
     pub(crate) fn stats(&self) -> KeyspaceStats {
-        let name = self.info.name.clone();
+        let name = self.opened.name.clone();
         KeyspaceStats { name, ..self.target.engine.stats() }
     }
 }
@@ -46,16 +55,16 @@ impl OpenKeyspace {
 /// for writers. What a single call reads is the state of one moment.
 #[derive(Clone)]
 pub struct Keyspace {
-    database: Arc<Inner>,
+    database: Arc<Handle>,
     open: Arc<OpenKeyspace>,
 }
 
 impl Keyspace {
-    pub(crate) fn new(database: Arc<Inner>, open: Arc<OpenKeyspace>) -> Self {
+    pub(crate) fn new(database: Arc<Handle>, open: Arc<OpenKeyspace>) -> Self {
         Self { database, open }
     }
 
-    pub(crate) fn database(&self) -> &Arc<Inner> {
+    pub(crate) fn database(&self) -> &Arc<Handle> {
         &self.database
     }
 
@@ -66,7 +75,7 @@ impl Keyspace {
     /// The keyspace's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.open.info.name
+        &self.open.opened.name
     }
 
     /// Gives `key` the value `value`, with the database's durability. Cost: a log record and an insertion
@@ -226,18 +235,18 @@ impl Keyspace {
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keyspace({:?}, {})", self.name(), self.open.info.engine)
+        write!(f, "Keyspace({:?}, {})", self.name(), self.open.opened.engine)
     }
 }
 
 /// A state that is held for reading until this is dropped.
 pub(crate) struct Held {
-    database: Arc<Inner>,
+    database: Arc<Handle>,
     seqno: u64,
 }
 
 impl Held {
-    pub(crate) fn new(database: &Arc<Inner>) -> Self {
+    pub(crate) fn new(database: &Arc<Handle>) -> Self {
         Self { database: Arc::clone(database), seqno: database.visibility().hold() }
     }
 
@@ -245,7 +254,7 @@ impl Held {
         ReadPoint::At(self.seqno)
     }
 
-    pub(crate) fn database(&self) -> &Arc<Inner> {
+    pub(crate) fn database(&self) -> &Arc<Handle> {
         &self.database
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::{Bounds, Slice};
 use crate::cursor::{Cursor, Range};
-use crate::database::Inner;
+use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::keyspace::{Held, Keyspace};
 
@@ -19,7 +19,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(database: Arc<Inner>) -> Self {
+    pub(crate) fn new(database: Arc<Handle>) -> Self {
         Self { held: Held::new(&database) }
     }
 
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Snapshot {
 }
 
 /// An error if the keyspace belongs to another database.
-pub(crate) fn check_same(database: &Arc<Inner>, keyspace: &Keyspace) -> Result<()> {
+pub(crate) fn check_same(database: &Arc<Handle>, keyspace: &Keyspace) -> Result<()> {
     if Arc::ptr_eq(database, keyspace.database()) {
         return Ok(());
     }

@@ -463,6 +463,9 @@ impl Engine for Tree {
     }
 
     fn settle(&self) -> Result<()> {
+        if self.context.read_only {
+            return Ok(());
+        }
         self.schedule_compaction();
         self.wait_until(|jobs| {
             !jobs.flushing
@@ -527,6 +530,10 @@ impl Engine for Tree {
             compactions: self.compactions.load(Ordering::Relaxed),
             levels,
         }
+    }
+
+    fn layer(&self) -> Layer {
+        self.home.layer()
     }
 
     fn set_layer(&self, layer: Layer) {

@@ -1,6 +1,11 @@
 //! One binary for the tests of the whole database through its public interface.
 
+mod architecture;
+mod conformance;
 mod crash;
 mod faults;
+mod formats;
 mod history;
 mod kill;
+mod model;
+mod setup;

@@ -151,12 +151,12 @@ impl Index {
         let mut right = None;
         for level in (0..height).rev() {
             let node = inner(arena, place);
-            let order = order_of(&node.slots);
-            let at = node.slots.child_for(arena, order, target);
-            if at + 1 < order.count() {
-                right = Some((level, node.children[order.slot(at + 1)].load(Ordering::Acquire)));
-            }
-            place = node.children[order.slot(at)].load(Ordering::Acquire);
+            let (child, next) = node.read(|order| {
+                let at = node.slots.child_for(arena, order, target);
+                (node.child(order, at), (at + 1 < order.count()).then(|| node.child(order, at + 1)))
+            });
+            right = next.map(|next| (level, next)).or(right);
+            place = child;
             prefetch(arena, place);
         }
         let node = leaf(arena, place);
@@ -179,12 +179,12 @@ impl Index {
         let mut left = None;
         for level in (0..height).rev() {
             let node = inner(arena, place);
-            let order = order_of(&node.slots);
-            let at = node.slots.child_for(arena, order, target);
-            if at > 0 {
-                left = Some((level, node.children[order.slot(at - 1)].load(Ordering::Acquire)));
-            }
-            place = node.children[order.slot(at)].load(Ordering::Acquire);
+            let (child, previous) = node.read(|order| {
+                let at = node.slots.child_for(arena, order, target);
+                (node.child(order, at), at.checked_sub(1).map(|at| node.child(order, at)))
+            });
+            left = previous.map(|previous| (level, previous)).or(left);
+            place = child;
         }
         let node = leaf(arena, place);
         let order = order_of(node);
@@ -364,6 +364,29 @@ impl Leaf {
     }
 }
 
+impl Inner {
+    /// What `look` sees of the children under one order.
+    ///
+    /// A child gives its upper half away by a new order that has the half, and then by a new place for the
+    /// child. A reader that had the old order and the new place would miss that half; if it has the new
+    /// place, it finds that the order has changed, and looks again.
+    #[inline]
+    fn read<T>(&self, look: impl Fn(SlotOrder) -> T) -> T {
+        loop {
+            let order = order_of(&self.slots);
+            let seen = look(order);
+            if order_of(&self.slots) == order {
+                return seen;
+            }
+        }
+    }
+
+    #[inline]
+    fn child(&self, order: SlotOrder, at: usize) -> Place {
+        self.children[order.slot(at)].load(Ordering::Acquire)
+    }
+}
+
 fn with_slot(slots: &[Slot; SLOTS], at: usize, new: Slot) -> [Slot; SLOTS + 1] {
     let mut all = [new; SLOTS + 1];
     all[..at].copy_from_slice(&slots[..at]);
@@ -387,8 +410,7 @@ fn outermost(arena: &Arena, mut place: Place, levels: usize, side: Side) -> Opti
     let pick = |count: usize| if side == Side::First { Some(0) } else { count.checked_sub(1) };
     for _ in 0..levels {
         let node = inner(arena, place);
-        let order = order_of(&node.slots);
-        place = node.children[order.slot(pick(order.count())?)].load(Ordering::Acquire);
+        place = node.read(|order| Some(node.child(order, pick(order.count())?)))?;
     }
     let order = order_of(leaf(arena, place));
     let at = pick(order.count()).filter(|&at| at < order.count())?;

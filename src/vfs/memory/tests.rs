@@ -330,3 +330,14 @@ fn synced_records_survive_every_cut() {
         }
     }
 }
+
+#[test]
+fn a_directory_whose_name_was_lost_leaves_nothing_to_the_next_one() {
+    let fs = MemoryFs::traced();
+    fs.create_dir(Path::new("/db")).unwrap();
+    create(&fs, "a");
+    // The name of the directory is lost, the one in it is not.
+    let image = fs.image(fs.operations(), PowerCut::DropOnly(0));
+    image.create_dir(Path::new("/db")).unwrap();
+    assert!(image.list(Path::new("/db")).unwrap().is_empty());
+}

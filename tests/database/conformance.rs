@@ -1,0 +1,11 @@
+//! What the public API promises, over every file system and layer, with and without the log, and wherever
+//! in the engine the data has got to.
+
+mod closing;
+mod limits;
+mod opening;
+mod reading;
+mod resources;
+mod snapshots;
+mod state;
+mod writing;

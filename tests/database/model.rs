@@ -1,0 +1,47 @@
+//! A model beside the database: random histories must give the answers of a sorted map, through flushes,
+//! compactions, snapshots, closing, kills and power cuts. What a kill or a power cut may take away is a
+//! suffix of the history, and nothing that had been promised.
+
+mod history;
+mod operation;
+mod threads;
+mod world;
+
+use std::cell::Cell;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use operation::operations;
+use world::{Kind, World};
+
+/// How many histories are tried, unless `PROPTEST_CASES` says otherwise.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").map_or(40, |cases| cases.parse().expect("a number"))
+}
+
+#[test]
+fn random_histories_give_the_answers_of_the_model() {
+    let (flushes, compactions, reopenings) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let kinds =
+        prop_oneof![4 => Just(Kind::Memory), 1 => Just(Kind::Mapped), 1 => Just(Kind::Positional)];
+    let mut runner =
+        TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
+    let result = runner.run(&(kinds, vec(operations(), 1..160)), |(kind, operations)| {
+        let mut world = World::new(kind);
+        for operation in &operations {
+            world.run(operation);
+        }
+        let figures = world.finish();
+        flushes.set(flushes.get() + figures.flushes);
+        compactions.set(compactions.get() + figures.compactions);
+        reopenings.set(reopenings.get() + figures.reopenings);
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+    // The histories went where they were meant to go.
+    let cases = u64::from(cases());
+    println!("{flushes:?} flushes, {compactions:?} compactions, {reopenings:?} reopenings");
+    assert!(flushes.get() > 2 * cases && compactions.get() > cases && reopenings.get() > cases);
+}

@@ -1,0 +1,128 @@
+//! What can happen to a database, at random.
+
+use std::ops::Bound;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use turbidite::Durability;
+
+/// How many keyspaces there are.
+pub(super) const KEYSPACES: usize = 3;
+/// The one that has no log.
+pub(super) const UNLOGGED: usize = 2;
+
+pub(super) type Key = Vec<u8>;
+
+/// A write: the keyspace, the key, and the length of the value or a deletion.
+pub(super) type Write = (usize, Key, Option<usize>);
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(super) enum Operation {
+    Write(Write),
+    Batch(Vec<Write>, Durability),
+    /// Many writes of this length, enough for a flush.
+    Fill {
+        keyspace: usize,
+        len: usize,
+    },
+    Get {
+        keyspace: usize,
+        keys: Vec<Key>,
+    },
+    /// Reads a range; the bits of the pattern say which end is taken next.
+    Range {
+        keyspace: usize,
+        bounds: (Bound<Key>, Bound<Key>),
+        pattern: u8,
+        old: Option<usize>,
+    },
+    Prefix {
+        keyspace: usize,
+        prefix: Key,
+        pattern: u8,
+    },
+    /// Seeks, forward or backward, and walks: a step for each flag, ahead if it is set.
+    Walk {
+        keyspace: usize,
+        key: Key,
+        before: bool,
+        steps: Vec<bool>,
+        old: Option<usize>,
+    },
+    TakeSnapshot,
+    DropSnapshot(usize),
+    Persist(usize),
+    PersistAll,
+    Compact(usize),
+    Settle,
+    Close,
+    Drop,
+    Kill,
+    /// A power cut that keeps what was synced, and of the rest what the seed says.
+    PowerCut(Option<u64>),
+}
+
+/// From few letters, so that keys meet and share prefixes.
+fn key() -> impl Strategy<Value = Key> {
+    vec(select(vec![b'a', b'b', 0, 0xff]), 0..4)
+}
+
+fn keyspace() -> impl Strategy<Value = usize> {
+    0..KEYSPACES
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let len = prop_oneof![1 => Just(0_usize), 8 => 1_usize..300, 2 => 1000_usize..70_000];
+    let value = prop_oneof![3 => len.prop_map(Some), 1 => Just(None)];
+    (keyspace(), key(), value)
+}
+
+fn durability() -> impl Strategy<Value = Durability> {
+    select(vec![Durability::Buffered, Durability::Buffered, Durability::Os, Durability::Sync])
+}
+
+fn bounds() -> impl Strategy<Value = (Bound<Key>, Bound<Key>)> {
+    let end = || {
+        prop_oneof![
+            Just(Bound::Unbounded),
+            key().prop_map(Bound::Included),
+            key().prop_map(Bound::Excluded)
+        ]
+    };
+    (end(), end())
+}
+
+/// A snapshot to read from, or the present.
+fn old() -> impl Strategy<Value = Option<usize>> {
+    proptest::option::of(0_usize..8)
+}
+
+pub(super) fn operations() -> impl Strategy<Value = Operation> {
+    use Operation::*;
+    prop_oneof![
+        20 => write().prop_map(Write),
+        10 => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
+        5 => (keyspace(), 2000_usize..30_000).prop_map(|(keyspace, len)| Fill { keyspace, len }),
+        8 => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),
+        8 => (keyspace(), bounds(), any::<u8>(), old()).prop_map(
+            |(keyspace, bounds, pattern, old)| Range { keyspace, bounds, pattern, old }
+        ),
+        4 => (keyspace(), key(), any::<u8>())
+            .prop_map(|(keyspace, prefix, pattern)| Prefix { keyspace, prefix, pattern }),
+        8 => (keyspace(), key(), any::<bool>(), vec(any::<bool>(), 0..40), old()).prop_map(
+            |(keyspace, key, before, steps, old)| Walk { keyspace, key, before, steps, old }
+        ),
+        5 => Just(TakeSnapshot),
+        3 => (0_usize..8).prop_map(DropSnapshot),
+        4 => keyspace().prop_map(Persist),
+        1 => Just(PersistAll),
+        3 => keyspace().prop_map(Compact),
+        2 => Just(Settle),
+        1 => Just(Close),
+        1 => Just(Drop),
+        2 => Just(Kill),
+        2 => proptest::option::of(any::<u64>()).prop_map(PowerCut),
+    ]
+}
