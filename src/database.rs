@@ -157,7 +157,6 @@ impl Database {
     }
 
     /// An empty batch: writes, to any keyspaces, that take effect together or not at all.
-    #[must_use]
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(&self.inner))
     }

@@ -129,7 +129,6 @@ impl Keyspace {
     }
 
     /// All keys and values, in order, of this moment.
-    #[must_use]
     pub fn iter(&self) -> Range {
         self.range_in(Bounds::ALL, Held::new(&self.database))
     }
@@ -142,7 +141,6 @@ impl Keyspace {
     }
 
     /// The keys that start with `prefix` and their values, in order, of this moment.
-    #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.range_in(Bounds::prefix(prefix.as_ref()), Held::new(&self.database))
     }

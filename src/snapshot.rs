@@ -48,7 +48,6 @@ impl Snapshot {
     }
 
     /// All keys of `keyspace` and their values, in order.
-    #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.range_in(keyspace, Bounds::ALL)
     }
@@ -60,7 +59,6 @@ impl Snapshot {
     }
 
     /// The keys that start with `prefix` and their values, in order.
-    #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
         self.range_in(keyspace, Bounds::prefix(prefix.as_ref()))
     }

@@ -252,11 +252,10 @@ impl Committer {
             let engines = writes.targets().iter().map(|target| target.engine.pressure()).max();
             let pressure = engines.unwrap_or(0).max(stall::memory_pressure(&self.budget));
             if pressure < STOP {
-                if pressure > 0 {
-                    if let Some(sleep) = self.stall.charge(pressure, writes.bytes()) {
+                if pressure > 0
+                    && let Some(sleep) = self.stall.charge(pressure, writes.bytes()) {
                         std::thread::sleep(sleep);
                     }
-                }
                 return Ok(());
             }
             if let Some(trouble) =
@@ -366,11 +365,10 @@ impl Committer {
         if durability >= Durability::Os || writer.is_full() {
             return writer.flush().map_err(|error| self.poison(&error));
         }
-        if writer.is_buffered() {
-            if let Some(housekeeping) = self.housekeeping.get() {
+        if writer.is_buffered()
+            && let Some(housekeeping) = self.housekeeping.get() {
                 housekeeping.write_out_soon();
             }
-        }
         Ok(())
     }
 
@@ -385,7 +383,7 @@ impl Committer {
                 housekeeping.prepare_segment();
             }
         }
-        if pen.batches % BATCHES_BETWEEN_LOOKS == 0 {
+        if pen.batches.is_multiple_of(BATCHES_BETWEEN_LOOKS) {
             housekeeping.look_at_memory();
         }
     }

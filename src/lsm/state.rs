@@ -45,18 +45,16 @@ impl State {
         }
         let hash = hash::hash64(key);
         for table in &self.version.levels[0] {
-            if table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice() {
-                if let Some(found) = table.read(|table| table.get(key, hash, at))? {
+            if table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice()
+                && let Some(found) = table.read(|table| table.get(key, hash, at))? {
                     return Ok(live(found));
                 }
-            }
         }
         for level in 1..LEVELS {
-            if let Some(table) = self.version.table_for(level, key) {
-                if let Some(found) = table.read(|table| table.get(key, hash, at))? {
+            if let Some(table) = self.version.table_for(level, key)
+                && let Some(found) = table.read(|table| table.get(key, hash, at))? {
                     return Ok(live(found));
                 }
-            }
         }
         Ok(None)
     }

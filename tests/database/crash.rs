@@ -273,7 +273,7 @@ fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
                 needed: if killed { promise.handed_over } else { promise.synced },
                 unlogged: promise.unlogged,
                 keyspaces: promise.keyspaces,
-                cut_recovery: made.fetch_add(1, Ordering::Relaxed) % RECOVERY_CUTS == 0,
+                cut_recovery: made.fetch_add(1, Ordering::Relaxed).is_multiple_of(RECOVERY_CUTS),
             };
             images.send(case).expect("the checkers take all");
         }

@@ -84,7 +84,7 @@ fn try_write(
             }
         }
         count += 1;
-        if count % 1024 == 0 && (output.stopped)() {
+        if count.is_multiple_of(1024) && (output.stopped)() {
             return Ok(None);
         }
         cursor.next()?;

@@ -190,10 +190,9 @@ impl Drop for TableFile {
         if memory > 0 {
             self.home.open_files.closed(memory);
         }
-        if self.obsolete.load(Ordering::Relaxed) {
-            if let Err(error) = self.home.fs.remove(&self.path()) {
+        if self.obsolete.load(Ordering::Relaxed)
+            && let Err(error) = self.home.fs.remove(&self.path()) {
                 log::warn!("an obsolete table stays behind until the next opening: {error}");
             }
-        }
     }
 }
