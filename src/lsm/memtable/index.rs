@@ -18,7 +18,8 @@
 //!
 //! A full node is not changed: its slots are copied to two new ones. First the right one is made known in
 //! the parent, which changes nothing for readers, as the old node still has all; then the old node's place
-//! is taken by the left one. Readers in the old node find it as it was. Old nodes are freed with the arena;
+//! is taken by the left one. Readers in the old node find it as it was; readers of the parent make sure that
+//! its order did not change while they looked for the child. Old nodes are freed with the arena;
 //! all together they take about as much memory as the live ones.
 //!
 //! Entries that come in ascending order fill nodes completely: the rightmost nodes are not split in half.
@@ -151,12 +152,13 @@ impl Index {
         let mut right = None;
         for level in (0..height).rev() {
             let node = inner(arena, place);
-            let order = order_of(&node.slots);
-            let at = node.slots.child_for(arena, order, target);
-            if at + 1 < order.count() {
-                right = Some((level, node.children[order.slot(at + 1)].load(Ordering::Acquire)));
-            }
-            place = node.children[order.slot(at)].load(Ordering::Acquire);
+            let (child, next) = node.read(|order| {
+                let at = node.slots.child_for(arena, order, target);
+                let next = (at + 1 < order.count()).then(|| node.child(order, at + 1));
+                (node.child(order, at), next)
+            });
+            right = next.map(|next| (level, next)).or(right);
+            place = child;
             prefetch(arena, place);
         }
         let node = leaf(arena, place);
@@ -179,12 +181,13 @@ impl Index {
         let mut left = None;
         for level in (0..height).rev() {
             let node = inner(arena, place);
-            let order = order_of(&node.slots);
-            let at = node.slots.child_for(arena, order, target);
-            if at > 0 {
-                left = Some((level, node.children[order.slot(at - 1)].load(Ordering::Acquire)));
-            }
-            place = node.children[order.slot(at)].load(Ordering::Acquire);
+            let (child, previous) = node.read(|order| {
+                let at = node.slots.child_for(arena, order, target);
+                let previous = (at > 0).then(|| node.child(order, at - 1));
+                (node.child(order, at), previous)
+            });
+            left = previous.map(|previous| (level, previous)).or(left);
+            place = child;
         }
         let node = leaf(arena, place);
         let order = order_of(node);
@@ -297,6 +300,29 @@ impl Position {
     }
 }
 
+impl Inner {
+    #[inline]
+    fn child(&self, order: SlotOrder, at: usize) -> Place {
+        self.children[order.slot(at)].load(Ordering::Acquire)
+    }
+
+    /// What `choose` makes of the order and the children, both of one moment: a child that was replaced since
+    /// the order was loaded would lead to only a part of what the order says it leads to. Who sees the new
+    /// child sees the new order too, which was stored before it.
+    #[inline]
+    fn read<T>(&self, choose: impl Fn(SlotOrder) -> T) -> T {
+        let mut order = order_of(&self.slots);
+        loop {
+            let chosen = choose(order);
+            let now = order_of(&self.slots);
+            if now == order {
+                return chosen;
+            }
+            order = now;
+        }
+    }
+}
+
 impl Leaf {
     /// How many entries are before `target`.
     #[inline]
@@ -387,8 +413,7 @@ fn outermost(arena: &Arena, mut place: Place, levels: usize, side: Side) -> Opti
     let pick = |count: usize| if side == Side::First { Some(0) } else { count.checked_sub(1) };
     for _ in 0..levels {
         let node = inner(arena, place);
-        let order = order_of(&node.slots);
-        place = node.children[order.slot(pick(order.count())?)].load(Ordering::Acquire);
+        place = node.read(|order| Some(node.child(order, pick(order.count())?)))?;
     }
     let order = order_of(leaf(arena, place));
     let at = pick(order.count()).filter(|&at| at < order.count())?;
