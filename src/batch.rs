@@ -16,7 +16,8 @@ const MOST_WEIGHT: usize = 2 << 30;
 const ENTRY_WEIGHT: usize = 160;
 
 /// Writes to any keyspaces of a database that are committed as one: after a crash all of them are there or
-/// none, and no reader sees a part of them.
+/// none, and no reader sees a part of them. Writes to keyspaces [without the log](crate::KeyspaceOptions::log)
+/// are the exception: after a crash they may be missing from a batch.
 ///
 /// The writes of one batch take effect in the order they were added. A batch is held in memory until it is
 /// committed, and may take about 2 GiB.

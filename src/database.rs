@@ -196,7 +196,8 @@ impl Database {
         self.inner.stats()
     }
 
-    /// Reads everything on disk and checks all checksums, orders and counts. Cost: reads all files once.
+    /// Reads the catalog, the log from its first needed segment on, and all tables, and checks all checksums,
+    /// orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
     ///
     /// # Errors
     /// Only if it cannot be run; what is wrong with the data is in the report.

@@ -103,7 +103,8 @@ impl Keyspace {
         self.database.committer().commit(writes, self.database.durability())
     }
 
-    /// The value of `key`. Cost: memory only if the block it lies in is cached, else one read.
+    /// The value of `key`. Cost: memory only if the block it lies in is cached, else as a rule one read: one
+    /// for each table that its filter does not rule out. A table that is not open is opened first.
     ///
     /// # Errors
     /// `Corruption` if what was to be read is damaged; `Io`, `Closed`.

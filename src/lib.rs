@@ -1,4 +1,43 @@
-//! Turbidite: an embedded key-value store.
+//! Turbidite: an embedded, ordered key-value store.
+//!
+//! A [`Database`] is a directory. It holds [`Keyspace`]s, sorted maps from keys to values, both any bytes.
+//! All keyspaces share one log, so a [`Batch`] over several of them is all or nothing, and a [`Snapshot`]
+//! sees all of them at one moment.
+//!
+//! ```
+//! # fn main() -> turbidite::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("my.db");
+//! use turbidite::{Database, KeyspaceOptions};
+//!
+//! let db = Database::open(path)?;
+//! let users = db.keyspace("users", KeyspaceOptions::lsm())?;
+//! users.put("user:1", "Ada")?;
+//! users.put("user:2", "Grace")?;
+//! assert_eq!(users.get("user:1")?.as_deref(), Some(&b"Ada"[..]));
+//!
+//! let before = db.snapshot();
+//! users.delete("user:1")?;
+//! assert_eq!(users.prefix("user:").count(), 1);
+//! assert_eq!(before.prefix(&users, "user:").count(), 2);
+//!
+//! for item in users.range("user:".."user;").rev() {
+//!     let (key, value) = item?;
+//!     assert_eq!((&*key, &*value), (&b"user:2"[..], &b"Grace"[..]));
+//! }
+//! db.close()
+//! # }
+//! ```
+//!
+//! - What a write survives is chosen by [`Durability`], per database and per batch;
+//!   [`KeyspaceOptions::log`] does without the log.
+//! - How files are reached is chosen by [`Layer`], for each keyspace and for the log.
+//! - What memtables, caches, indexes and filters take is bounded by [`DatabaseBuilder::memory_budget`].
+//! - Every fallible call returns [`Error`]; programs match on its [`kind`](Error::kind).
+//! - Handles are `Clone`, `Send` and `Sync`, and have no lifetimes. [`Database::close`] reports errors;
+//!   dropping the last handle closes too.
+//!
+//! Linux only at present: [`vfs`] uses Linux calls.
 
 mod base;
 mod batch;
@@ -41,3 +80,8 @@ pub use stats::{
     KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport,
 };
 pub use vfs::{IoStats, Layer};
+
+/// The README's example is compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,6 +9,7 @@
 //! 6. Go on with the log where it ended; if it ended in a torn tail, in a new segment that names the end, so
 //!    that the tail can never be taken for more than it is.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::contract::{Background, Context, Host, Write};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
-use crate::log::{Log, Segments, Writer};
+use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer};
 use crate::options::KeyspaceOptions;
 use crate::stats::RecoveryReport;
 use crate::vfs::{Access, Fs, LockGuard, PathKind};
@@ -230,15 +231,14 @@ fn not_a_database(path: &Path, what: &str) -> Error {
     Error::NotADatabase { path: path.to_path_buf(), what: what.to_owned() }
 }
 
-/// Makes the database's directory and those above it, safe from power loss.
+/// Makes the database's directory and those above it, safe from power loss. All of them are synced: an earlier
+/// creation may have been interrupted. One that may not be opened is not one that was made here.
 fn create_path(fs: &dyn Fs, path: &Path) -> Result<()> {
-    let mut missing = 0;
-    for dir in path.ancestors() {
-        missing += usize::from(!dir.as_os_str().is_empty() && fs.kind(dir)?.is_none());
-    }
     fs.create_dir(path)?;
-    // The last name even if it was there: an earlier creation may have been interrupted before this.
-    path.ancestors().skip(1).take(missing.max(1)).try_for_each(|dir| sync_dir(fs, dir))
+    path.ancestors().skip(1).try_for_each(|dir| match sync_dir(fs, dir) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    })
 }
 
 /// Syncs a directory; the parent of a plain name is the current one.
@@ -371,17 +371,42 @@ fn continue_log(
     for read in before {
         segments.add_closed(read.number, read.capacity, read.last);
     }
+    let last = found.last;
+    let segment = segments.reopen(end.number, end.capacity)?;
+    let writer = if found.dropped_bytes > 0 {
+        leave_torn(&segments, segment, end, found)?
+    } else {
+        Writer::resume(Arc::clone(&segments), segment, end.end, last)
+    };
     for &(number, len) in &found.unused {
         segments.add_recyclable(number, len);
     }
-    let writer = if found.torn || found.dropped_bytes > 0 {
-        let left = segments.reopen(end.number, end.capacity)?;
-        segments.close(&left, end.last);
-        Writer::start(Arc::clone(&segments), Some((left, end.end)), found.last)?
-    } else {
-        let segment = segments.reopen(end.number, end.capacity)?;
-        Writer::resume(Arc::clone(&segments), segment, end.end, found.last)
-    };
     segments.trim();
     Ok((segments, writer))
+}
+
+/// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and
+/// all other traces of what was dropped are then wiped out first, so that they can never be taken for records
+/// that follow the new ones.
+fn leave_torn(
+    segments: &Arc<Segments>,
+    segment: Segment,
+    end: &ReadSegment,
+    found: &Recovered,
+) -> Result<Writer> {
+    let last = found.last;
+    match Writer::start(Arc::clone(segments), Some((segment.clone(), end.end)), last) {
+        Err(Error::NoSpace { .. }) => {
+            segments.wipe(&segment, end.end..end.end + found.torn_bytes)?;
+            for &(number, _) in &found.unused {
+                segments.wipe_front(number)?;
+            }
+            Ok(Writer::resume(Arc::clone(segments), segment, end.end, last))
+        }
+        Ok(writer) => {
+            segments.close(&segment, end.last);
+            Ok(writer)
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -202,14 +202,18 @@ impl Committer {
         self.pen.lock().map_err(|_| self.refused_by_panic())
     }
 
-    /// Refuses writes from now on because of `error`; gives the error for the caller to return.
+    /// Refuses writes from now on because of `error`; gives the error for the caller to return. Want of space
+    /// is told as poisoning: by itself it would say that nothing was written.
     pub(crate) fn poison(&self, error: &Error) -> Error {
-        let cause: Arc<str> = error.to_string().into();
-        if self.refusal.set(Error::Poisoned { cause }).is_ok() {
+        let poisoned = Error::Poisoned { cause: error.to_string().into() };
+        if self.refusal.set(poisoned.clone()).is_ok() {
             log::error!("writes are refused from now on: {error}");
         }
         self.refused.store(true, Ordering::Release);
-        error.clone()
+        match error {
+            Error::NoSpace { .. } => poisoned,
+            _ => error.clone(),
+        }
     }
 
     /// Refuses writes from now on because the database is closed.

@@ -6,7 +6,8 @@
 //! relied on it: dropped) from one that was damaged or cut off later (an error). When the edits outgrow the
 //! snapshot, a new file with a new snapshot takes over in one atomic rename.
 //!
-//! A power loss may leave an earlier watermark, or zeros in its place, which say less and nothing false.
+//! A power loss may leave an earlier watermark, which says less and nothing false. What lies above it may be in
+//! memory only, and after a failed sync the system may think it written: opening writes it again.
 //!
 //! ```text
 //! NAME-000001:  header  watermark  snapshot  edit  edit ...
@@ -14,7 +15,7 @@
 //!      0     8  magic "TBD-EDT\n"
 //!      8     4  format version
 //!     12     4  zero
-//!     16     8  identity of the database
+//!     16     8  identity of the owner: the database, or the keyspace
 //!     24     8  number of the file
 //!     32    28  zero
 //!     60     4  checksum of bytes 0..60, bound to (identity of the file, 0)
@@ -55,6 +56,8 @@ pub(crate) struct EditLog {
     end: u64,
     edits: u64,
     snapshot_len: u64,
+    /// The first error. It is unknown what the file holds since, and nothing may follow it.
+    failed: Option<Error>,
 }
 
 /// What an edit log holds.
@@ -66,10 +69,13 @@ pub(crate) struct Edits {
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) path: PathBuf,
     number: u64,
-    /// The number of the last edit, those of earlier files counted.
+    /// How many edits were made in the life of the log, those in the snapshot too.
     count: u64,
     end: u64,
     torn: bool,
+    /// Where what is not known to have been synced begins.
+    synced: u64,
+    unsynced: Vec<u8>,
 }
 
 impl EditLog {
@@ -114,7 +120,8 @@ impl EditLog {
         if found.torn {
             file.truncate(found.end)?;
         }
-        // What was read may be in memory only; nothing may be built on it before it is safe.
+        // Nothing may be built on what was read before it is safe.
+        file.write_at(found.synced, &found.unsynced)?;
         file.sync()?;
         fs.sync_dir(dir)?;
         let edits = Self {
@@ -127,6 +134,7 @@ impl EditLog {
             end: found.end,
             edits: found.count,
             snapshot_len: found.snapshot.len() as u64,
+            failed: None,
             fs,
         };
         edits.raise_watermark()?;
@@ -135,8 +143,15 @@ impl EditLog {
 
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
     /// with the edit, and is asked for when a new file is due. After an error it is unknown whether the
-    /// edit will be there when the log is read again.
+    /// edit will be there when the log is read again, and every later call gives the same error.
     pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.try_append(edit, snapshot).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
         if self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
@@ -190,11 +205,25 @@ impl EditLog {
         let file = fs.create(&unfinished, Layer::Positional)?;
         file.write_at(0, &bytes)?;
         file.sync()?;
+        drop(file);
         fs.rename(&unfinished, &path)?;
         fs.sync_dir(dir)?;
+        let file = fs.open(&path, Access::Write, Layer::Positional)?;
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
-        Ok(Self { fs, dir, name, database, number, identity, file, end, edits, snapshot_len })
+        Ok(Self {
+            fs,
+            dir,
+            name,
+            database,
+            number,
+            identity,
+            file,
+            end,
+            edits,
+            snapshot_len,
+            failed: None,
+        })
     }
 }
 
@@ -224,9 +253,6 @@ fn watermark(edits: u64, identity: u64, end: u64) -> Result<Vec<u8>> {
 
 /// How much of the file is known to have been synced.
 fn read_watermark(path: &Path, bytes: &[u8], identity: u64) -> Result<u64> {
-    if bytes.get(HEADER..FRONT).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0)) {
-        return Ok(0);
-    }
     record::parse(bytes, HEADER, identity)
         .filter(|record| record.kind == RecordKind::Mark)
         .and_then(|record| Some(u64::from_le_bytes(record.payload.try_into().ok()?)))
@@ -255,10 +281,18 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
     if (end as u64) < synced || record::remains(bytes, end, identity, |_| true).proof {
         return Err(Error::corruption(path, end as u64, "an edit is damaged"));
     }
-    let snapshot = first.payload.to_vec();
-    let torn = end < bytes.len();
-    let path = path.to_path_buf();
-    Ok(Edits { database, snapshot, edits, path, number, count, end: end as u64, torn })
+    Ok(Edits {
+        database,
+        snapshot: first.payload.to_vec(),
+        edits,
+        path: path.to_path_buf(),
+        number,
+        count,
+        end: end as u64,
+        torn: end < bytes.len(),
+        synced,
+        unsynced: bytes[synced as usize..end].to_vec(),
+    })
 }
 
 fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {
@@ -308,31 +342,65 @@ pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
     let digits = file.strip_prefix(name)?.strip_prefix('-')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::MemoryFs;
+    use crate::vfs::{MemoryFs, PowerCut};
 
     const NAME: &str = "edits";
 
+    fn dir() -> &'static Path {
+        Path::new("/db")
+    }
+
+    fn reopen(fs: &Arc<dyn Fs>) -> (Edits, EditLog) {
+        let found = EditLog::read(&**fs, dir(), NAME).unwrap().unwrap();
+        let log = EditLog::open(Arc::clone(fs), dir(), NAME, &found).unwrap();
+        (found, log)
+    }
+
     #[test]
-    fn edits_go_on_after_a_roll_and_a_reopening() {
-        let (fs, dir) = (Arc::new(MemoryFs::new()), Path::new("/db"));
-        fs.create_dir(dir).unwrap();
-        let mut log = EditLog::create(fs.clone(), dir, NAME, 7, b"0").unwrap();
-        let mut state = 0;
-        for _ in 0..5 {
-            // Enough for a roll and a part of the next one.
-            for _ in 0..100 {
-                state += 1;
-                log.append(&[1; 1000], || format!("{state}").into_bytes()).unwrap();
-            }
-            let found = EditLog::read(&*fs, dir, NAME).unwrap().unwrap();
-            let snapshot: usize = std::str::from_utf8(&found.snapshot).unwrap().parse().unwrap();
-            assert_eq!(snapshot + found.edits.len(), state);
-            log = EditLog::open(fs.clone(), dir, NAME, &found).unwrap();
+    fn a_log_that_was_rolled_can_be_opened_and_go_on() {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::default());
+        fs.create_dir(dir()).unwrap();
+        let mut log = EditLog::create(Arc::clone(&fs), dir(), NAME, 7, b"start").unwrap();
+        let large = vec![1; SMALLEST_ROLL as usize];
+        log.append(&large, Vec::new).unwrap();
+        log.append(b"rolls", || b"snapshot".to_vec()).unwrap();
+        assert_eq!(log.number, 2);
+        let (_, mut log) = reopen(&fs);
+        log.append(b"one", Vec::new).unwrap();
+        let (found, mut log) = reopen(&fs);
+        assert_eq!(found.edits, [b"one"]);
+        log.append(b"two", Vec::new).unwrap();
+        assert_eq!(reopen(&fs).0.edits.len(), 2);
+    }
+
+    #[test]
+    fn every_power_cut_leaves_a_log_with_every_synced_edit() {
+        let disk = MemoryFs::traced();
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        fs.create_dir(dir()).unwrap();
+        fs.sync_dir(Path::new("/")).unwrap();
+        let mut log = EditLog::create(Arc::clone(&fs), dir(), NAME, 7, b"start").unwrap();
+        let mut done = vec![(disk.operations(), 0)];
+        for i in 1..=6usize {
+            log.append(&[i as u8; 300], Vec::new).unwrap();
+            done.push((disk.operations(), i));
         }
-        assert!(log.number > 3);
+        for at in done[0].0..=disk.operations() {
+            let synced = done.iter().rev().find(|(ops, _)| *ops <= at).unwrap().1;
+            let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
+            for k in 0..4 {
+                cuts.extend([PowerCut::KeepOnly(k), PowerCut::DropOnly(k)]);
+            }
+            cuts.extend((0..50).map(PowerCut::Random));
+            for cut in cuts {
+                let image = disk.image(at, cut);
+                let found = EditLog::read(&image, dir(), NAME);
+                let found = found.unwrap_or_else(|e| panic!("at {at} {cut:?}: {e:?}")).unwrap();
+                assert!(found.edits.len() >= synced, "at {at} {cut:?}");
+            }
+        }
     }
 }

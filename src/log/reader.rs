@@ -50,6 +50,10 @@ pub(crate) struct ReadSegment {
     pub(crate) end: u64,
     /// The last sequence number in it or before it.
     pub(crate) last: Seqno,
+    /// The last one before it.
+    before: Seqno,
+    /// Where its last write ends; marks may follow.
+    writes_end: u64,
 }
 
 /// What recovery found.
@@ -59,12 +63,12 @@ pub(crate) struct Recovered {
     pub(crate) chain: Vec<ReadSegment>,
     /// Segment files outside the chain: number and length.
     pub(crate) unused: Vec<(u64, u64)>,
-    /// Whether traces of further records follow the end, in the segment where the log ends.
-    pub(crate) torn: bool,
+    /// Bytes from the end to the last trace of further records in the segment where the log ends.
+    pub(crate) torn_bytes: u64,
     /// The last sequence number of the log.
     pub(crate) last: Seqno,
-    /// Records that hold writes.
-    pub(crate) writes: u64,
+    /// Up to here the log says that it was synced.
+    synced: Seqno,
     /// Bytes of records that are cut off.
     pub(crate) dropped_bytes: u64,
     /// The largest segment number there is.
@@ -161,9 +165,21 @@ impl Log {
     }
 
     /// Makes what was read safe from power loss: it may have been in memory only, and nothing may be
-    /// built on it before it is safe.
+    /// built on it before it is safe. What is not known to have been synced is written again, because after
+    /// a failed sync the system may think it written.
     pub(crate) fn sync(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
-        self.found.chain.iter().try_for_each(|read| self.segments[&read.number].file.sync())?;
+        for read in &self.found.chain {
+            let opened = &self.segments[&read.number];
+            let is_synced = read.before < self.found.synced && read.last <= self.found.synced;
+            // The marks behind the last write are never known to be synced, but the next link counts on them.
+            let from = if is_synced { read.writes_end } else { 0 };
+            if from < read.end {
+                let file = fs.open(opened.file.path(), Access::Write, Layer::Positional)?;
+                let bytes = file.view(from..read.end)?;
+                file.write_at(from, &bytes)?;
+                file.sync()?;
+            }
+        }
         fs.sync_dir(dir)
     }
 
@@ -201,21 +217,25 @@ impl Log {
         };
         let mut last = link.last;
         let mut end = SEGMENT_HEADER + link.len;
+        let mut before = link.last;
         loop {
             let opened = &self.segments[&number];
             let bytes = opened.bytes()?;
             let identity = segment::identity(self.database, number);
+            let mut writes_end = end;
             while let Some(record) = record::parse(&bytes, end as usize, identity) {
                 // One that says more was synced than has been read promises that another segment follows.
                 let next = |fields: &Fields<'_>| fields.previous == last && fields.synced <= last;
                 let Some(fields) = fields(&record).filter(next) else { break };
+                found.synced = found.synced.max(fields.synced);
                 if fields.count > 0 {
                     last = record.seqno + fields.count - 1;
-                    found.writes += 1;
+                    writes_end = end + record.len() as u64;
                 }
                 end += record.len() as u64;
             }
-            found.chain.push(ReadSegment { number, capacity: opened.capacity, end, last });
+            let capacity = opened.capacity;
+            found.chain.push(ReadSegment { number, capacity, end, before, last, writes_end });
             let follows =
                 |link: &Link| (link.previous, link.previous_end, link.last) == (number, end, last);
             let mut later = self.segments.range(number + 1..);
@@ -223,6 +243,7 @@ impl Log {
             let Some((&next, other)) = next else { break };
             number = next;
             end = SEGMENT_HEADER + other.link.map_or(0, |link| link.len);
+            before = last;
         }
         found.last = last;
         Ok(())
@@ -238,7 +259,9 @@ impl Log {
             let start = if later == number { end } else { SEGMENT_HEADER };
             let identity = segment::identity(self.database, later);
             let remains = record::remains(&opened.bytes()?, start as usize, identity, proves);
-            self.found.torn |= later == number && remains.bytes > 0;
+            if later == number {
+                self.found.torn_bytes = remains.bytes;
+            }
             self.found.dropped_bytes += remains.bytes;
             proof |= remains.proof;
         }

@@ -20,6 +20,7 @@
 //!
 //! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -119,6 +120,19 @@ impl Segments {
     /// Notes a segment file whose content is not needed.
     pub(crate) fn add_recyclable(&self, number: u64, capacity: u64) {
         self.lock().recyclable.push((number, capacity));
+    }
+
+    /// Overwrites a part of a segment with zeros, synced.
+    pub(crate) fn wipe(&self, segment: &Segment, range: Range<u64>) -> Result<()> {
+        wipe(&*segment.file, range)
+    }
+
+    /// Wipes the link of a segment that is not in use, so that it cannot be reached.
+    pub(crate) fn wipe_front(&self, number: u64) -> Result<()> {
+        let path = path(&self.dir, number);
+        let file = self.fs.open(&path, Access::Write, Layer::Positional)?;
+        let len = file.len()?;
+        wipe(&*file, 0..len.min(SECTOR as u64))
     }
 
     /// The next segment to write, with room for a record of `need` bytes. Takes the prepared one, or
@@ -262,6 +276,17 @@ impl Segments {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wipe(file: &dyn File, range: Range<u64>) -> Result<()> {
+    let zeros = [0; 4096];
+    let mut at = range.start;
+    while at < range.end {
+        let part = (range.end - at).min(zeros.len() as u64);
+        file.write_at(at, &zeros[..part as usize])?;
+        at += part;
+    }
+    file.sync()
 }
 
 fn next_capacity(current: u64) -> u64 {

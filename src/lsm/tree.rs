@@ -3,8 +3,8 @@
 //!
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies
 //! writes and freezes memtables. Changes of the state are made under `swap`, which is held over no I/O;
-//! changes of the version are recorded in the manifest first, under `manifest`, which only background jobs
-//! take. Order of locks: `manifest`, then `swap`; `jobs` is taken alone.
+//! changes of the version are recorded in the manifest first, under `manifest`, which only flushes and
+//! compactions take. Order of locks: `manifest`, then `swap`; `jobs` is taken alone.
 //!
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.

@@ -37,8 +37,8 @@ pub enum PowerCut {
     KeepOnly(usize),
     /// All but the k-th of them, counted from 0, and the changes of names that must come behind it.
     DropOnly(usize),
-    /// A random part, the same for the same seed. Writes may be torn at 512 bytes, each sector kept,
-    /// dropped or read back as zeros; the last write always is.
+    /// A random part, the same for the same seed. Writes may be torn at 512 bytes, each sector kept or
+    /// dropped; one that is dropped behind the file's end may read back as zeros. The last write always is.
     Random(u64),
 }
 

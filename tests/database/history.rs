@@ -186,6 +186,18 @@ impl History {
         self.note_state();
     }
 
+    /// Takes back the last commit, which did not happen; `before` is the model as it was.
+    pub(crate) fn withdraw(&mut self, before: Model) {
+        let withdrawn = self.model.fingerprint;
+        for (part, hash) in
+            [(&mut self.logged, withdrawn.logged), (&mut self.unlogged, withdrawn.unlogged)]
+        {
+            part.get_mut(&hash).expect("it was noted").pop();
+        }
+        self.begun.pop();
+        self.model = before;
+    }
+
     pub(crate) fn promised(&self) -> Promise {
         self.promises.last().expect("there is a first one").1
     }

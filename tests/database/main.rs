@@ -3,6 +3,7 @@
 mod architecture;
 mod conformance;
 mod crash;
+mod faults;
 mod formats;
 mod history;
 mod kill;

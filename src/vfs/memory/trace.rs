@@ -64,7 +64,8 @@ impl Image {
         }
     }
 
-    /// Applies a write sector by sector: each one kept, dropped or zeroed.
+    /// Applies a write sector by sector: each one kept, or dropped with or without the length it gave the file.
+    /// What was on the disk before is not harmed: a device writes a sector whole or not at all.
     fn apply_torn(&mut self, file: NodeId, offset: u64, bytes: &[u8], rng: &mut Rng) {
         let content = self.files.entry(file).or_default();
         for (_, _, part) in pieces(offset, bytes.len(), SECTOR) {
@@ -72,7 +73,7 @@ impl Image {
             match rng.next() % 3 {
                 0 => {}
                 1 => content.write(at, &bytes[part]),
-                _ => content.write(at, &vec![0; part.len()]),
+                _ => content.extend(at + part.len() as u64),
             }
         }
     }
