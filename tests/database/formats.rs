@@ -46,7 +46,7 @@ fn steps() -> Vec<Step> {
     steps.push(put(LOGGED, b"", b"the empty key".to_vec()));
     steps.push(put(LOGGED, b"empty value", Vec::new()));
     steps.push(put(LOGGED, &[0xff; 1000], (0..=255).collect()));
-    steps.push(put(LOGGED, b"large", (0..40_000_u32).map(|n| (n * n >> 3) as u8).collect()));
+    steps.push(put(LOGGED, b"large", (0..40_000_u32).map(|n| ((n * n) >> 3) as u8).collect()));
     steps.push(Step::Both(b"\0both\xff".to_vec(), b"early".to_vec()));
     steps.push(Step::Compact(LOGGED));
     for number in (0..600_u32).step_by(5) {

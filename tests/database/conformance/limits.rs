@@ -80,7 +80,7 @@ fn names_of_keyspaces_have_limits() {
         let keyspace = database.open_keyspace(&name).unwrap();
         assert_eq!(
             (keyspace.name(), keyspace.get("k").unwrap().unwrap()),
-            (&name[..], (&name[..]).as_bytes().into())
+            (&name[..], name[..].as_bytes().into())
         );
     }
 }

@@ -25,7 +25,7 @@ fn write(database: &Database, keyspaces: &[Keyspace], round: u32) {
     for (index, keyspace) in keyspaces.iter().enumerate() {
         for number in 0..60_u32 {
             let key = format!("{:03}", (number * 7 + round) % 100);
-            if (number + round) % 4 == 0 {
+            if (number + round).is_multiple_of(4) {
                 keyspace.delete(key).unwrap();
             } else {
                 keyspace.put(key, format!("{round} {index} {number}")).unwrap();
