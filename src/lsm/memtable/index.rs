@@ -18,8 +18,7 @@
 //!
 //! A full node is not changed: its slots are copied to two new ones. First the right one is made known in
 //! the parent, which changes nothing for readers, as the old node still has all; then the old node's place
-//! is taken by the left one. Readers in the old node find it as it was; readers of the parent make sure that
-//! its order did not change while they looked for the child. Old nodes are freed with the arena;
+//! is taken by the left one. Readers in the old node find it as it was. Old nodes are freed with the arena;
 //! all together they take about as much memory as the live ones.
 //!
 //! Entries that come in ascending order fill nodes completely: the rightmost nodes are not split in half.
@@ -154,8 +153,7 @@ impl Index {
             let node = inner(arena, place);
             let (child, next) = node.read(|order| {
                 let at = node.slots.child_for(arena, order, target);
-                let next = (at + 1 < order.count()).then(|| node.child(order, at + 1));
-                (node.child(order, at), next)
+                (node.child(order, at), (at + 1 < order.count()).then(|| node.child(order, at + 1)))
             });
             right = next.map(|next| (level, next)).or(right);
             place = child;
@@ -183,8 +181,7 @@ impl Index {
             let node = inner(arena, place);
             let (child, previous) = node.read(|order| {
                 let at = node.slots.child_for(arena, order, target);
-                let previous = (at > 0).then(|| node.child(order, at - 1));
-                (node.child(order, at), previous)
+                (node.child(order, at), at.checked_sub(1).map(|at| node.child(order, at)))
             });
             left = previous.map(|previous| (level, previous)).or(left);
             place = child;
@@ -300,29 +297,6 @@ impl Position {
     }
 }
 
-impl Inner {
-    #[inline]
-    fn child(&self, order: SlotOrder, at: usize) -> Place {
-        self.children[order.slot(at)].load(Ordering::Acquire)
-    }
-
-    /// What `choose` makes of the order and the children, both of one moment: a child that was replaced since
-    /// the order was loaded would lead to only a part of what the order says it leads to. Who sees the new
-    /// child sees the new order too, which was stored before it.
-    #[inline]
-    fn read<T>(&self, choose: impl Fn(SlotOrder) -> T) -> T {
-        let mut order = order_of(&self.slots);
-        loop {
-            let chosen = choose(order);
-            let now = order_of(&self.slots);
-            if now == order {
-                return chosen;
-            }
-            order = now;
-        }
-    }
-}
-
 impl Leaf {
     /// How many entries are before `target`.
     #[inline]
@@ -387,6 +361,29 @@ impl Leaf {
                 child: inner.map_or(0, |inner| inner.children[slot].load(Ordering::Relaxed)),
             }
         })
+    }
+}
+
+impl Inner {
+    /// What `look` sees of the children under one order.
+    ///
+    /// A child gives its upper half away by a new order that has the half, and then by a new place for the
+    /// child. A reader that had the old order and the new place would miss that half; if it has the new
+    /// place, it finds that the order has changed, and looks again.
+    #[inline]
+    fn read<T>(&self, look: impl Fn(SlotOrder) -> T) -> T {
+        loop {
+            let order = order_of(&self.slots);
+            let seen = look(order);
+            if order_of(&self.slots) == order {
+                return seen;
+            }
+        }
+    }
+
+    #[inline]
+    fn child(&self, order: SlotOrder, at: usize) -> Place {
+        self.children[order.slot(at)].load(Ordering::Acquire)
     }
 }
 
