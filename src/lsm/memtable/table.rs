@@ -330,6 +330,45 @@ mod tests {
     }
 
     #[test]
+    fn what_was_inserted_is_found_beside_the_writer() {
+        let entries = if cfg!(miri) { 200 } else { 200_000u64 };
+        // Spread over the keys, so that nodes are split everywhere.
+        let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let table = table(b"");
+        let inserted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=entries {
+                    let key = key(number);
+                    table.insert(&key, Trailer::new(number, Kind::Put), &key);
+                    inserted.store(number, Ordering::Release);
+                }
+            });
+            for reader in 0..2 {
+                let (table, inserted) = (&table, &inserted);
+                scope.spawn(move || {
+                    let mut rng = crate::base::rng::Rng::new(reader);
+                    let mut done = 0;
+                    while done < entries {
+                        done = inserted.load(Ordering::Acquire);
+                        let number = 1 + rng.next() % done.max(1);
+                        let key = key(number);
+                        if number <= done {
+                            assert!(table.get(&key, done).is_some(), "{number} of {done} by get");
+                            let mut cursor = table.cursor();
+                            cursor.seek_before(&key, Trailer::new(0, Kind::Delete)).unwrap();
+                            assert!(
+                                cursor.is_valid() && cursor.key() == key,
+                                "{number} from above"
+                            );
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
     fn readers_beside_the_writer_see_whole_entries() {
         let table = table(b"0000");
         let entries = if cfg!(miri) { 100 } else { 20_000u64 };

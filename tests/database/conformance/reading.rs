@@ -51,8 +51,10 @@ fn every_key_is_found_and_no_other() {
     });
 }
 
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// All pairs of bounds over the probes, the senseless ones included.
-fn bounds(probes: &[Vec<u8>]) -> Vec<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+fn bounds(probes: &[Vec<u8>]) -> Vec<Bounds> {
     let mut ends = vec![Bound::Unbounded];
     for probe in probes {
         ends.push(Bound::Included(probe.clone()));
@@ -61,7 +63,7 @@ fn bounds(probes: &[Vec<u8>]) -> Vec<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
     ends.iter().flat_map(|a| ends.iter().map(move |b| (a.clone(), b.clone()))).collect()
 }
 
-fn within(map: &Map, bounds: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Pairs {
+fn within(map: &Map, bounds: &Bounds) -> Pairs {
     use std::ops::RangeBounds;
     let inside = |(key, _): &(&Vec<u8>, &Vec<u8>)| bounds.contains(*key);
     map.iter().filter(inside).map(|(key, value)| (key.clone(), value.clone())).collect()
