@@ -5,7 +5,7 @@
 //! | memtables | 3/8 | writers are slowed down, then wait for a flush |
 //! | open tables (index, filter) | up to 1/4 | tables not lately used are closed |
 //! | block cache | what open tables leave of 9/16 | blocks are evicted |
-//! | the rest: log buffers, compaction | 1/16 | fixed sizes |
+//! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -72,7 +72,8 @@ impl DatabaseBuilder {
     }
 
     /// Opens for reading only: nothing is created or changed, not even by recovery, which happens in memory.
-    /// Any number of readers may have the database open, but no writer beside them. Default: `false`.
+    /// Any number of readers may have the database open, but no writer beside them. What the log holds that
+    /// keyspaces had not persisted is kept in memory, beyond the budget if it must be. Default: `false`.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.0.read_only = read_only;
         self

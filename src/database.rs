@@ -426,16 +426,14 @@ impl Inner {
     fn stats(&self) -> Stats {
         let keyspaces: Vec<_> = self.all().iter().map(|open| open.stats()).collect();
         let last_seqno = self.visibility().published();
-        let pen = self.committer().pen();
-        let current = pen.ok().and_then(|mut pen| Some(pen.log()?.segment().capacity));
-        let usage = self.segments.as_ref().zip(current).map(|(log, current)| log.usage(current));
-        let (segments, bytes) = usage.unwrap_or_default();
+        let files = open::files(&*self.shared.fs, &self.shared.path);
+        let log: Vec<u64> = files.iter().filter(|file| file.is_log).map(|file| file.len).collect();
         let budget = &self.shared.budget;
         Stats {
             io: self.shared.fs.stats(),
-            disk_bytes: bytes + keyspaces.iter().map(|keyspace| keyspace.disk_bytes).sum::<u64>(),
+            disk_bytes: files.iter().map(|file| file.len).sum(),
             keyspaces,
-            log: LogStats { segments, bytes },
+            log: LogStats { segments: log.len() as u64, bytes: log.iter().sum() },
             memory: MemoryStats {
                 budget: budget.total as u64,
                 memtables: budget.memtables_used() as u64,

@@ -135,7 +135,6 @@ impl Keyspace {
 
     /// The keys in `range` and their values, in order, of this moment. `..` is everything, but
     /// [`iter`](Self::iter) needs no type for it.
-    #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         self.range_in(Bounds::new(range), Held::new(&self.database))
     }

@@ -200,13 +200,36 @@ fn check_unborn(fs: &dyn Fs, path: &Path, found: &catalog::Found) -> Result<()> 
     }
 }
 
+/// A file of a database.
+pub(crate) struct DatabaseFile {
+    pub(crate) len: u64,
+    pub(crate) is_log: bool,
+}
+
+/// The files of the database at `path`. Files that come or go meanwhile may be missing.
+pub(crate) fn files(fs: &dyn Fs, path: &Path) -> Vec<DatabaseFile> {
+    let mut files = Vec::new();
+    let mut add = |dir: &Path, is_log: bool| {
+        for name in fs.list(dir).unwrap_or_default() {
+            if let Ok(Some(PathKind::File { len })) = fs.kind(&dir.join(name)) {
+                files.push(DatabaseFile { len, is_log });
+            }
+        }
+    };
+    add(path, false);
+    add(&path.join(LOG), true);
+    let keyspaces = path.join(KEYSPACES);
+    fs.list(&keyspaces).unwrap_or_default().iter().for_each(|id| add(&keyspaces.join(id), false));
+    files
+}
+
 /// Step 1: whether the path holds a database; an error if it holds anything else, or nothing and none may
 /// be created.
 fn is_database(options: &DatabaseOptions) -> Result<bool> {
     let (fs, path) = (&options.fs, &options.path);
     let may_create = options.create && !options.read_only;
     match fs.kind(path)? {
-        Some(PathKind::File) => Err(not_a_database(path, "it is a file, not a directory")),
+        Some(PathKind::File { .. }) => Err(not_a_database(path, "it is a file, not a directory")),
         None if may_create => Ok(false),
         None => Err(not_a_database(path, "there is nothing at this path")),
         Some(PathKind::Directory) => {

@@ -53,7 +53,6 @@ impl Snapshot {
     }
 
     /// The keys in `range` and their values, in order.
-    #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
         self.range_in(keyspace, Bounds::new(range))
     }

@@ -16,7 +16,8 @@ pub struct Stats {
     pub log: LogStats,
     /// What the memory budget is used for.
     pub memory: MemoryStats,
-    /// Bytes that the database's files take, the log's reserved segments included.
+    /// The lengths of all files of the database together, in bytes: tables, those too that wait for their
+    /// last reader, the log with its reserved segments, catalog and manifests.
     pub disk_bytes: u64,
     /// The number of the last committed write; each write of a batch has its own.
     pub last_seqno: u64,

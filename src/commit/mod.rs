@@ -253,9 +253,10 @@ impl Committer {
             let pressure = engines.unwrap_or(0).max(stall::memory_pressure(&self.budget));
             if pressure < STOP {
                 if pressure > 0
-                    && let Some(sleep) = self.stall.charge(pressure, writes.bytes()) {
-                        std::thread::sleep(sleep);
-                    }
+                    && let Some(sleep) = self.stall.charge(pressure, writes.bytes())
+                {
+                    std::thread::sleep(sleep);
+                }
                 return Ok(());
             }
             if let Some(trouble) =
@@ -366,9 +367,10 @@ impl Committer {
             return writer.flush().map_err(|error| self.poison(&error));
         }
         if writer.is_buffered()
-            && let Some(housekeeping) = self.housekeeping.get() {
-                housekeeping.write_out_soon();
-            }
+            && let Some(housekeeping) = self.housekeeping.get()
+        {
+            housekeeping.write_out_soon();
+        }
         Ok(())
     }
 

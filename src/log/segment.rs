@@ -213,16 +213,6 @@ impl Segments {
         }
     }
 
-    /// The files there are and the bytes they take.
-    pub(crate) fn usage(&self, current: u64) -> (u64, u64) {
-        let state = self.lock();
-        let closed = state.closed.iter().map(|closed| closed.capacity);
-        let recyclable = state.recyclable.iter().map(|&(_, capacity)| capacity);
-        let spare = state.spare.iter().map(|spare| spare.capacity);
-        let all = closed.chain(recyclable).chain(spare);
-        all.fold((1, current), |(count, bytes), capacity| (count + 1, bytes + capacity))
-    }
-
     /// Bytes of the segments that hold writes some keyspace has not persisted.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.lock().closed.iter().map(|closed| closed.capacity).sum()

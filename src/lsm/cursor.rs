@@ -133,7 +133,7 @@ impl EntryCursor for RunCursor {
 /// A cursor over one sorted part of a tree.
 pub(crate) enum PartCursor {
     Memtable(MemtableCursor),
-    Run(RunCursor),
+    Run(Box<RunCursor>),
 }
 
 macro_rules! each {

@@ -45,16 +45,19 @@ impl State {
         }
         let hash = hash::hash64(key);
         for table in &self.version.levels[0] {
-            if table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice()
-                && let Some(found) = table.read(|table| table.get(key, hash, at))? {
-                    return Ok(live(found));
-                }
+            if table.meta.smallest.as_slice() <= key
+                && key <= table.meta.largest.as_slice()
+                && let Some(found) = table.read(|table| table.get(key, hash, at))?
+            {
+                return Ok(live(found));
+            }
         }
         for level in 1..LEVELS {
             if let Some(table) = self.version.table_for(level, key)
-                && let Some(found) = table.read(|table| table.get(key, hash, at))? {
-                    return Ok(live(found));
-                }
+                && let Some(found) = table.read(|table| table.get(key, hash, at))?
+            {
+                return Ok(live(found));
+            }
         }
         Ok(None)
     }
@@ -67,7 +70,7 @@ impl State {
             .filter(|memtable| !memtable.is_empty())
             .map(|memtable| PartCursor::Memtable(memtable.cursor()))
             .collect();
-        let run = |tables| PartCursor::Run(RunCursor::new(tables, ReadMode::Point));
+        let run = |tables| PartCursor::Run(Box::new(RunCursor::new(tables, ReadMode::Point)));
         parts.extend(self.version.levels[0].iter().map(|table| run(vec![Arc::clone(table)])));
         let deeper = self.version.levels[1..].iter().filter(|level| !level.is_empty());
         parts.extend(deeper.map(|level| run(level.clone())));

@@ -308,7 +308,7 @@ impl Tree {
         let version = Arc::clone(&self.state.load().version);
         let is_deepest =
             |key: &[u8]| (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none());
-        let run = |tables| PartCursor::Run(RunCursor::new(tables, ReadMode::Sequential));
+        let run = |tables| PartCursor::Run(Box::new(RunCursor::new(tables, ReadMode::Sequential)));
         let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());

@@ -106,7 +106,7 @@ impl Fs for DiskFs {
     fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
         match fs::metadata(directory(path)) {
             Ok(metadata) if metadata.is_dir() => Ok(Some(PathKind::Directory)),
-            Ok(_) => Ok(Some(PathKind::File)),
+            Ok(metadata) => Ok(Some(PathKind::File { len: metadata.len() })),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(Error::io("look up", path, None, error)),
         }

@@ -446,8 +446,12 @@ impl Fs for MemoryFs {
     }
 
     fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
-        Ok(match locked(&self.0.tree).names.find(path) {
-            Ok(Entry::File(_)) => Some(PathKind::File),
+        let tree = locked(&self.0.tree);
+        Ok(match tree.names.find(path) {
+            Ok(Entry::File(id)) => {
+                let len = tree.files.get(&id).map_or(0, |node| node.read().len());
+                Some(PathKind::File { len })
+            }
             Ok(Entry::Dir(_)) => Some(PathKind::Directory),
             Err(_) => None,
         })

@@ -66,7 +66,10 @@ pub enum Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathKind {
     /// A regular file.
-    File,
+    File {
+        /// Its length in bytes.
+        len: u64,
+    },
     /// A directory.
     Directory,
 }

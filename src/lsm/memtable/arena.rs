@@ -47,12 +47,12 @@ pub(super) type Place = u32;
 
 /// The chunk pointers: a table that is replaced by a larger one when it is full. Old tables are kept until
 /// the end, for readers that still look at them.
-type Table = Vec<AtomicPtr<u8>>;
+type Table = Box<[AtomicPtr<u8>]>;
 
 /// What only the allocating thread may touch.
 #[derive(Debug, Default)]
 pub(super) struct Pen {
-    tables: Vec<Box<Table>>,
+    tables: Vec<Table>,
     chunks: Vec<(NonNull<u8>, Layout)>,
     large: Vec<Box<[u8]>>,
     current: [Current; 3],
@@ -74,7 +74,8 @@ impl Drop for Pen {
 /// Resolves places, and counts the memory taken.
 #[derive(Debug)]
 pub(super) struct Arena {
-    table: AtomicPtr<Table>,
+    /// The first chunk pointer of the latest table.
+    table: AtomicPtr<AtomicPtr<u8>>,
     allocated: AtomicUsize,
 }
 
@@ -140,11 +141,9 @@ impl Arena {
         if pen.tables.last().is_none_or(|table| table.len() == index) {
             let len = (2 * index).max(16);
             let pointer = |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
-            let table: Box<Table> =
-                Box::new((0..len).map(|i| AtomicPtr::new(pointer(i))).collect());
+            let table: Table = (0..len).map(|i| AtomicPtr::new(pointer(i))).collect();
+            self.table.store(table.as_ptr().cast_mut(), Ordering::Release);
             pen.tables.push(table);
-            let table: *const Table = &**pen.tables.last().expect("just pushed");
-            self.table.store(table.cast_mut(), Ordering::Release);
         } else {
             pen.tables.last().expect("not the first")[index]
                 .store(chunk.as_ptr(), Ordering::Release);
@@ -164,7 +163,7 @@ impl Arena {
         // SAFETY: the table was published before the place was given out, is never freed while the pen
         // lives, and has a pointer for every chunk that places name.
         unsafe {
-            let chunk = (&(*table))[chunk].load(Ordering::Relaxed);
+            let chunk = (*table.add(chunk)).load(Ordering::Relaxed);
             NonNull::new_unchecked(chunk.add(unit * UNIT))
         }
     }

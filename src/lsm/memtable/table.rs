@@ -398,41 +398,4 @@ mod tests {
             }
         });
     }
-
-    #[test]
-    fn readers_beside_the_writer_find_all_that_was_there_before() {
-        let entries = if cfg!(miri) { 200 } else { 60_000u64 };
-        let table = table(b"");
-        let key = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes();
-        let published = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for i in 1..=entries {
-                    table.insert(&key(i), Trailer::new(i, Kind::Put), &key(i));
-                    published.store(i, Ordering::Release);
-                }
-            });
-            for seed in 0..2 {
-                let (table, published) = (&table, &published);
-                scope.spawn(move || {
-                    let mut rng = crate::base::rng::Rng::new(seed);
-                    let mut cursor = table.cursor();
-                    loop {
-                        let known = published.load(Ordering::Acquire);
-                        for _ in 0..(if known == 0 { 0 } else { 16 }) {
-                            // The latest ones too: their nodes are being split.
-                            let back = rng.next() % if rng.next() % 2 == 0 { 20 } else { known };
-                            let key = key(known.saturating_sub(back).max(1));
-                            assert_eq!(table.get(&key, known).expect("it is there").1, key);
-                            cursor.seek_before(&key, Trailer::OLDEST).unwrap();
-                            assert_eq!(cursor.key(), key);
-                        }
-                        if known == entries {
-                            return;
-                        }
-                    }
-                });
-            }
-        });
-    }
 }

@@ -191,8 +191,9 @@ impl Drop for TableFile {
             self.home.open_files.closed(memory);
         }
         if self.obsolete.load(Ordering::Relaxed)
-            && let Err(error) = self.home.fs.remove(&self.path()) {
-                log::warn!("an obsolete table stays behind until the next opening: {error}");
-            }
+            && let Err(error) = self.home.fs.remove(&self.path())
+        {
+            log::warn!("an obsolete table stays behind until the next opening: {error}");
+        }
     }
 }
