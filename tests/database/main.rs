@@ -2,5 +2,6 @@
 
 mod crash;
 mod faults;
+mod flip;
 mod history;
 mod kill;
