@@ -69,6 +69,8 @@ pub(crate) struct Edits {
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) path: PathBuf,
     number: u64,
+    /// The number of the last edit, those before the snapshot counted.
+    count: u64,
     end: u64,
     torn: bool,
     /// Where what is not known to have been synced begins.
@@ -107,13 +109,6 @@ impl EditLog {
         name: &'static str,
         found: &Edits,
     ) -> Result<Self> {
-        for file in fs.list(dir)? {
-            let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
-            let superseded = number_of(name, &file).filter(|&number| number < found.number);
-            if unfinished.or(superseded).is_some() {
-                fs.remove(&dir.join(file))?;
-            }
-        }
         let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
         if found.torn {
             file.truncate(found.end)?;
@@ -122,6 +117,13 @@ impl EditLog {
         file.write_at(found.synced, &found.unsynced)?;
         file.sync()?;
         fs.sync_dir(dir)?;
+        for file in fs.list(dir)? {
+            let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
+            let superseded = number_of(name, &file).filter(|&number| number < found.number);
+            if unfinished.or(superseded).is_some() {
+                fs.remove(&dir.join(file))?;
+            }
+        }
         let edits = Self {
             dir: dir.to_path_buf(),
             name,
@@ -130,7 +132,7 @@ impl EditLog {
             identity: identity(name, found.database, found.number),
             file,
             end: found.end,
-            edits: found.edits.len() as u64,
+            edits: found.count,
             snapshot_len: found.snapshot.len() as u64,
             failed: None,
             fs,
@@ -285,6 +287,7 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
         edits,
         path: path.to_path_buf(),
         number,
+        count,
         end: end as u64,
         torn: end < bytes.len(),
         synced,
@@ -338,4 +341,115 @@ fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
 pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
     let digits = file.strip_prefix(name)?.strip_prefix('-')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::{MemoryFs, PowerCut};
+
+    const NAME: &str = "state";
+
+    fn dir() -> &'static Path {
+        Path::new("/db")
+    }
+
+    fn created(fs: &MemoryFs) -> EditLog {
+        fs.create_dir(dir()).unwrap();
+        EditLog::create(Arc::new(fs.clone()), dir(), NAME, 7, b"first").unwrap()
+    }
+
+    fn reopened(fs: &MemoryFs) -> (Edits, EditLog) {
+        let found = EditLog::read(fs, dir(), NAME).unwrap().unwrap();
+        let log = EditLog::open(Arc::new(fs.clone()), dir(), NAME, &found).unwrap();
+        (found, log)
+    }
+
+    #[test]
+    fn edits_go_on_after_new_files_and_reopenings() {
+        let fs = MemoryFs::new();
+        let mut log = created(&fs);
+        let mut since_snapshot = 0;
+        for number in 0..200_u32 {
+            let mut rolled = false;
+            let edit = [number as u8; 1000];
+            let snapshot = || {
+                rolled = true;
+                number.to_le_bytes().to_vec()
+            };
+            log.append(&edit, snapshot).unwrap();
+            since_snapshot = if rolled { 0 } else { since_snapshot + 1 };
+            if number % 7 == 0 {
+                let found;
+                (found, log) = reopened(&fs);
+                assert_eq!(found.edits.len(), since_snapshot);
+                assert!(found.edits.iter().next_back().is_none_or(|last| *last == edit));
+            }
+        }
+        assert!(log.number > 2, "there were no new files");
+        assert_eq!(fs.list(dir()).unwrap().len(), 1, "superseded files stay behind");
+    }
+
+    /// The last edit or snapshot, which are numbers here.
+    fn last(found: &Edits) -> usize {
+        let bytes = found.edits.last().unwrap_or(&found.snapshot);
+        usize::from_le_bytes(*bytes.first_chunk().unwrap())
+    }
+
+    #[test]
+    fn no_power_cut_loses_an_edit() {
+        let fs = MemoryFs::traced();
+        fs.create_dir(dir()).unwrap();
+        let snapshot = |number: usize| number.to_le_bytes().repeat(100);
+        let mut log = EditLog::create(Arc::new(fs.clone()), dir(), NAME, 7, &snapshot(0)).unwrap();
+        fs.sync_dir(Path::new("/")).unwrap();
+        let mut safe = vec![fs.operations()];
+        for number in 1..60_usize {
+            log.append(&number.to_le_bytes().repeat(500), || snapshot(number)).unwrap();
+            safe.push(fs.operations());
+        }
+        assert!(log.number > 1, "there was no new file");
+        for at in safe[0]..=fs.operations() {
+            let acknowledged = safe.partition_point(|&when| when <= at) - 1;
+            let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
+            for single in 0..fs.unsynced(at) {
+                cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]);
+            }
+            cuts.extend((0..4).map(|seed| PowerCut::Random(seed + 10 * at as u64)));
+            for cut in cuts {
+                let image = fs.image(at, cut);
+                let (found, mut log) = reopened(&image);
+                let recovered = last(&found);
+                assert!(recovered == acknowledged || recovered == acknowledged + 1, "{cut:?}");
+                log.append(&77_usize.to_le_bytes(), || snapshot(77)).unwrap();
+                assert_eq!(last(&reopened(&image).0), 77);
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_not_synced_may_be_missing() {
+        let fs = MemoryFs::new();
+        let mut log = created(&fs);
+        log.append(b"one", Vec::new).unwrap();
+        log.append(b"two", Vec::new).unwrap();
+        let path = path(dir(), NAME, 1);
+        let bytes = fs.files().remove(0).1;
+        for len in 0..bytes.len() {
+            let fork = fs.fork();
+            fork.write_file(&path, &bytes[..len]).unwrap();
+            EditLog::read(&fork, dir(), NAME).unwrap_err();
+        }
+        for at in 0..bytes.len() {
+            let fork = fs.fork();
+            fork.corrupt(&path, at as u64, 0x10).unwrap();
+            EditLog::read(&fork, dir(), NAME).unwrap_err();
+        }
+        // An edit that is torn behind the watermark is cut off.
+        let file = fs.open(&path, Access::Write, Layer::Positional).unwrap();
+        file.write_at(bytes.len() as u64, &bytes[FRONT..FRONT + 20]).unwrap();
+        let (found, _) = reopened(&fs);
+        assert_eq!(found.edits, [b"one", b"two"]);
+        assert_eq!(fs.files().remove(0).1, bytes);
+    }
 }

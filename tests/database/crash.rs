@@ -1,7 +1,6 @@
 //! Power cuts and kills at every I/O boundary of a workload, and in the recoveries from them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
@@ -260,7 +259,7 @@ fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
             std::thread::spawn(move || check_all(&history, &cases))
         })
         .collect();
-    let made = AtomicUsize::new(0);
+    let mut made = 0;
     for at in 0..=fs.operations() {
         let promise = history.promised_at(at);
         for cut in cuts(at, fs.unsynced(at)) {
@@ -273,19 +272,15 @@ fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
                 needed: if killed { promise.handed_over } else { promise.synced },
                 unlogged: promise.unlogged,
                 keyspaces: promise.keyspaces,
-                cut_recovery: made.fetch_add(1, Ordering::Relaxed) % RECOVERY_CUTS == 0,
+                cut_recovery: usize::is_multiple_of(made, RECOVERY_CUTS),
             };
+            made += 1;
             images.send(case).expect("the checkers take all");
         }
     }
     drop(images);
     let problems: Vec<_> = checkers.into_iter().flat_map(|c| c.join().unwrap()).collect();
-    println!(
-        "{} images of {} operations and {} commits",
-        made.into_inner(),
-        fs.operations(),
-        history.commits()
-    );
+    println!("{} images of {} operations and {} commits", made, fs.operations(), history.commits());
     assert!(
         problems.is_empty(),
         "{} images were not recovered:\n{}",
