@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use turbidite::vfs::MemoryFs;
+use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, Durability, ErrorKind, RecoveryMode};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, Model};
@@ -312,6 +312,25 @@ impl std::fmt::Debug for Planted {
 
 fn read(fs: &MemoryFs, path: &Path) -> Result<Vec<u8>, ()> {
     fs.files().into_iter().find(|(other, _)| other == path).map(|(_, bytes)| bytes).ok_or(())
+}
+
+#[test]
+fn a_catalog_from_the_databases_birth_is_refused() {
+    let fs = MemoryFs::traced();
+    let db = history::open(&fs).unwrap();
+    let path = Path::new(history::PATH).join("catalog-000001");
+    let images = (0..fs.operations()).map(|at| fs.image(at, PowerCut::KeepAll));
+    let births: Vec<_> = images.filter_map(|image| read(&image, &path).ok()).collect();
+    let (mut model, mut dice) = (Model::default(), Dice::new(6));
+    history::create(&db, "alpha").unwrap();
+    put(&db, &mut model, &small_changes(&mut dice, &["alpha"], 0));
+    db.close().unwrap();
+    assert!(!births.is_empty());
+    for birth in births {
+        let aged = fs.fork();
+        aged.write_file(&path, &birth).unwrap();
+        assert_eq!(examine(&aged, &model), Outcome::Reported);
+    }
 }
 
 #[test]
