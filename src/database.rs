@@ -476,7 +476,8 @@ impl Inner {
             None => (0, RecoveryMode::Strict),
         };
         let dir = path.join("log");
-        let log = Log::open(fs, &dir, self.shared.database, found.state.floor, mode)?;
+        let (database, floor) = (self.shared.database, found.state.floor);
+        let log = Log::open(fs, &dir, database, floor, mode, |_| true)?;
         let found = log.found();
         report.files += found.chain.len() as u64;
         report.bytes += found.chain.iter().map(|read| read.end).sum::<u64>();

@@ -9,6 +9,7 @@
 //! 6. Go on with the log where it ended; if it ended in a torn tail, in a new segment that names the end, so
 //!    that the tail can never be taken for more than it is.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +22,11 @@ use crate::builder::DatabaseOptions;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::catalog::{self, Catalog};
 use crate::commit::{Committer, Target, take_entry};
-use crate::contract::{Background, Context, Host, Write};
+use crate::contract::{self, Background, Context, Host};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
-use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer};
+use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::KeyspaceOptions;
 use crate::stats::RecoveryReport;
 use crate::vfs::{Access, Fs, LockGuard, PathKind};
@@ -163,7 +164,9 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
         }
         floor => {
             let dir = path.join(LOG);
-            Some(Log::open(&**fs, &dir, shared.database, floor, options.recovery)?)
+            let keyspaces = &found.state.keyspaces;
+            let possible = |writes: &Writes<'_>| are_possible(writes, keyspaces);
+            Some(Log::open(&**fs, &dir, shared.database, floor, options.recovery, possible)?)
         }
     };
     let targets = open_engines(&shared, &found.state, log.as_ref())?;
@@ -269,6 +272,15 @@ fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
     fs.sync_dir(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
 }
 
+/// Whether the writes of a log record can be decoded and are meant for keyspaces that exist.
+fn are_possible(writes: &Writes<'_>, keyspaces: &BTreeMap<u32, catalog::Entry>) -> bool {
+    let mut body = writes.body;
+    let known = (0..writes.count).all(|_| {
+        take_entry(&mut body).is_some_and(|entry| keyspaces.contains_key(&entry.keyspace))
+    });
+    known && body.is_empty()
+}
+
 /// Step 4.
 fn open_engines(
     shared: &Shared,
@@ -332,7 +344,7 @@ fn replay(
             let ((_, target), entry) = entry;
             if seqno > target.engine.persisted() {
                 let (kind, key, value) = (entry.kind, entry.key, entry.value);
-                target.engine.apply(&Write { seqno, kind, key, value });
+                target.engine.apply(&contract::Write { seqno, kind, key, value });
                 replayed = true;
             }
         }

@@ -15,7 +15,7 @@
 //!      0     8  magic "TBD-EDT\n"
 //!      8     4  format version
 //!     12     4  zero
-//!     16     8  identity of the owner: the database, or the keyspace
+//!     16     8  identity of the database
 //!     24     8  number of the file
 //!     32    28  zero
 //!     60     4  checksum of bytes 0..60, bound to (identity of the file, 0)
@@ -69,7 +69,7 @@ pub(crate) struct Edits {
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) path: PathBuf,
     number: u64,
-    /// How many edits were made in the life of the log, those in the snapshot too.
+    /// The number of the last edit, those before the snapshot counted.
     count: u64,
     end: u64,
     torn: bool,
@@ -109,13 +109,6 @@ impl EditLog {
         name: &'static str,
         found: &Edits,
     ) -> Result<Self> {
-        for file in fs.list(dir)? {
-            let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
-            let superseded = number_of(name, &file).filter(|&number| number < found.number);
-            if unfinished.or(superseded).is_some() {
-                fs.remove(&dir.join(file))?;
-            }
-        }
         let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
         if found.torn {
             file.truncate(found.end)?;
@@ -124,6 +117,13 @@ impl EditLog {
         file.write_at(found.synced, &found.unsynced)?;
         file.sync()?;
         fs.sync_dir(dir)?;
+        for file in fs.list(dir)? {
+            let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
+            let superseded = number_of(name, &file).filter(|&number| number < found.number);
+            if unfinished.or(superseded).is_some() {
+                fs.remove(&dir.join(file))?;
+            }
+        }
         let edits = Self {
             dir: dir.to_path_buf(),
             name,
@@ -342,65 +342,114 @@ pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
     let digits = file.strip_prefix(name)?.strip_prefix('-')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::vfs::{MemoryFs, PowerCut};
 
-    const NAME: &str = "edits";
+    const NAME: &str = "state";
 
     fn dir() -> &'static Path {
         Path::new("/db")
     }
 
-    fn reopen(fs: &Arc<dyn Fs>) -> (Edits, EditLog) {
-        let found = EditLog::read(&**fs, dir(), NAME).unwrap().unwrap();
-        let log = EditLog::open(Arc::clone(fs), dir(), NAME, &found).unwrap();
+    fn created(fs: &MemoryFs) -> EditLog {
+        fs.create_dir(dir()).unwrap();
+        EditLog::create(Arc::new(fs.clone()), dir(), NAME, 7, b"first").unwrap()
+    }
+
+    fn reopened(fs: &MemoryFs) -> (Edits, EditLog) {
+        let found = EditLog::read(fs, dir(), NAME).unwrap().unwrap();
+        let log = EditLog::open(Arc::new(fs.clone()), dir(), NAME, &found).unwrap();
         (found, log)
     }
 
     #[test]
-    fn a_log_that_was_rolled_can_be_opened_and_go_on() {
-        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::default());
-        fs.create_dir(dir()).unwrap();
-        let mut log = EditLog::create(Arc::clone(&fs), dir(), NAME, 7, b"start").unwrap();
-        let large = vec![1; SMALLEST_ROLL as usize];
-        log.append(&large, Vec::new).unwrap();
-        log.append(b"rolls", || b"snapshot".to_vec()).unwrap();
-        assert_eq!(log.number, 2);
-        let (_, mut log) = reopen(&fs);
-        log.append(b"one", Vec::new).unwrap();
-        let (found, mut log) = reopen(&fs);
-        assert_eq!(found.edits, [b"one"]);
-        log.append(b"two", Vec::new).unwrap();
-        assert_eq!(reopen(&fs).0.edits.len(), 2);
+    fn edits_go_on_after_new_files_and_reopenings() {
+        let fs = MemoryFs::new();
+        let mut log = created(&fs);
+        let mut since_snapshot = 0;
+        for number in 0..200_u32 {
+            let mut rolled = false;
+            let edit = [number as u8; 1000];
+            let snapshot = || {
+                rolled = true;
+                number.to_le_bytes().to_vec()
+            };
+            log.append(&edit, snapshot).unwrap();
+            since_snapshot = if rolled { 0 } else { since_snapshot + 1 };
+            if number % 7 == 0 {
+                let found;
+                (found, log) = reopened(&fs);
+                assert_eq!(found.edits.len(), since_snapshot);
+                assert!(found.edits.iter().next_back().is_none_or(|last| *last == edit));
+            }
+        }
+        assert!(log.number > 2, "there were no new files");
+        assert_eq!(fs.list(dir()).unwrap().len(), 1, "superseded files stay behind");
+    }
+
+    /// The last edit or snapshot, which are numbers here.
+    fn last(found: &Edits) -> usize {
+        let bytes = found.edits.last().unwrap_or(&found.snapshot);
+        usize::from_le_bytes(*bytes.first_chunk().unwrap())
     }
 
     #[test]
-    fn every_power_cut_leaves_a_log_with_every_synced_edit() {
-        let disk = MemoryFs::traced();
-        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    fn no_power_cut_loses_an_edit() {
+        let fs = MemoryFs::traced();
         fs.create_dir(dir()).unwrap();
+        let snapshot = |number: usize| number.to_le_bytes().repeat(100);
+        let mut log = EditLog::create(Arc::new(fs.clone()), dir(), NAME, 7, &snapshot(0)).unwrap();
         fs.sync_dir(Path::new("/")).unwrap();
-        let mut log = EditLog::create(Arc::clone(&fs), dir(), NAME, 7, b"start").unwrap();
-        let mut done = vec![(disk.operations(), 0)];
-        for i in 1..=6usize {
-            log.append(&[i as u8; 300], Vec::new).unwrap();
-            done.push((disk.operations(), i));
+        let mut safe = vec![fs.operations()];
+        for number in 1..60_usize {
+            log.append(&number.to_le_bytes().repeat(500), || snapshot(number)).unwrap();
+            safe.push(fs.operations());
         }
-        for at in done[0].0..=disk.operations() {
-            let synced = done.iter().rev().find(|(ops, _)| *ops <= at).unwrap().1;
+        assert!(log.number > 1, "there was no new file");
+        for at in safe[0]..=fs.operations() {
+            let acknowledged = safe.partition_point(|&when| when <= at) - 1;
             let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
-            for k in 0..4 {
-                cuts.extend([PowerCut::KeepOnly(k), PowerCut::DropOnly(k)]);
+            for single in 0..fs.unsynced(at) {
+                cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]);
             }
-            cuts.extend((0..50).map(PowerCut::Random));
+            cuts.extend((0..4).map(|seed| PowerCut::Random(seed + 10 * at as u64)));
             for cut in cuts {
-                let image = disk.image(at, cut);
-                let found = EditLog::read(&image, dir(), NAME);
-                let found = found.unwrap_or_else(|e| panic!("at {at} {cut:?}: {e:?}")).unwrap();
-                assert!(found.edits.len() >= synced, "at {at} {cut:?}");
+                let image = fs.image(at, cut);
+                let (found, mut log) = reopened(&image);
+                let recovered = last(&found);
+                assert!(recovered == acknowledged || recovered == acknowledged + 1, "{cut:?}");
+                log.append(&77_usize.to_le_bytes(), || snapshot(77)).unwrap();
+                assert_eq!(last(&reopened(&image).0), 77);
             }
         }
+    }
+
+    #[test]
+    fn only_what_was_not_synced_may_be_missing() {
+        let fs = MemoryFs::new();
+        let mut log = created(&fs);
+        log.append(b"one", Vec::new).unwrap();
+        log.append(b"two", Vec::new).unwrap();
+        let path = path(dir(), NAME, 1);
+        let bytes = fs.files().remove(0).1;
+        for len in 0..bytes.len() {
+            let fork = fs.fork();
+            fork.write_file(&path, &bytes[..len]).unwrap();
+            EditLog::read(&fork, dir(), NAME).unwrap_err();
+        }
+        for at in 0..bytes.len() {
+            let fork = fs.fork();
+            fork.corrupt(&path, at as u64, 0x10).unwrap();
+            EditLog::read(&fork, dir(), NAME).unwrap_err();
+        }
+        // An edit that is torn behind the watermark is cut off.
+        let file = fs.open(&path, Access::Write, Layer::Positional).unwrap();
+        file.write_at(bytes.len() as u64, &bytes[FRONT..FRONT + 20]).unwrap();
+        let (found, _) = reopened(&fs);
+        assert_eq!(found.edits, [b"one", b"two"]);
+        assert_eq!(fs.files().remove(0).1, bytes);
     }
 }

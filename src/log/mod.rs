@@ -19,6 +19,6 @@ pub(crate) mod segment;
 pub(crate) mod writer;
 
 pub(crate) use edits::EditLog;
-pub(crate) use reader::{Log, ReadSegment, Recovered};
+pub(crate) use reader::{Log, ReadSegment, Recovered, Writes};
 pub(crate) use segment::{Segment, Segments, path as segment_path};
 pub(crate) use writer::Writer;

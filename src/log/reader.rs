@@ -122,17 +122,18 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Reads and checks the log in `dir` from segment `floor` on, one segment in memory at a time. Changes
-    /// nothing.
+    /// Reads and checks the log in `dir` from segment `floor` on, one segment in memory at a time. Writes that
+    /// are not `possible` are damage. Changes nothing.
     pub(crate) fn open(
         fs: &dyn Fs,
         dir: &Path,
         database: u64,
         floor: u64,
         mode: RecoveryMode,
+        possible: impl Fn(&Writes<'_>) -> bool,
     ) -> Result<Self> {
         let mut log = open_segments(fs, dir, database, floor)?;
-        log.follow_chain(dir, floor)?;
+        log.follow_chain(dir, floor, possible)?;
         log.judge_remains(dir, mode)?;
         let chain = &log.found.chain;
         let outside = |number: &u64| chain.iter().all(|read| read.number != *number);
@@ -208,7 +209,12 @@ impl Log {
     }
 
     /// Steps 1 to 3: finds where the log ends.
-    fn follow_chain(&mut self, dir: &Path, floor: u64) -> Result<()> {
+    fn follow_chain(
+        &mut self,
+        dir: &Path,
+        floor: u64,
+        possible: impl Fn(&Writes<'_>) -> bool,
+    ) -> Result<()> {
         let found = &mut self.found;
         let mut number = floor;
         let Some(link) = self.segments.get(&floor).and_then(|opened| opened.link) else {
@@ -229,6 +235,11 @@ impl Log {
                 let Some(fields) = fields(&record).filter(next) else { break };
                 found.synced = found.synced.max(fields.synced);
                 if fields.count > 0 {
+                    let Fields { count, body, .. } = fields;
+                    if !possible(&Writes { first: record.seqno, count, body }) {
+                        let what = "the log has writes that cannot be: the catalog may be too old";
+                        return Err(Error::corruption(opened.file.path(), end, what));
+                    }
                     last = record.seqno + fields.count - 1;
                     writes_end = end + record.len() as u64;
                 }

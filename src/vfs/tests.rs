@@ -202,7 +202,7 @@ fn names_come_and_go() {
         fs.create_dir(&path("sub/deep")).unwrap();
         fs.create_dir(&path("sub/deep")).unwrap();
         assert_eq!(fs.list(&place.root).unwrap(), ["a", "b", "sub"]);
-        assert_eq!(fs.kind(&path("a")).unwrap(), Some(PathKind::File { len: 0 }));
+        assert_eq!(fs.kind(&path("a")).unwrap(), Some(PathKind::File { len: 1 }));
         assert_eq!(fs.kind(&path("sub")).unwrap(), Some(PathKind::Directory));
         assert_eq!(fs.kind(&path("none")).unwrap(), None);
         assert_eq!(fs.kind(&path("a/none")).unwrap(), None);

@@ -120,16 +120,10 @@ impl Run {
             let model = self.read_model();
             self.history = History::new();
             self.history.begin(0, &model);
-            self.promise_all();
         }
+        // Recovery makes what it shows safe before it shows it.
+        self.promise_all();
         self.unsure = false;
-        for (name, _) in history::KEYSPACES {
-            let known = self.db.as_ref().unwrap().open_keyspace(name).is_ok();
-            let first = known && !self.history.model.maps.contains_key(name);
-            if first {
-                self.history.model.maps.entry(name).or_default();
-            }
-        }
     }
 
     fn read_model(&self) -> Vec<Change> {

@@ -156,6 +156,8 @@ pub(crate) struct History {
     pub(crate) model: Model,
     /// Before each commit, where the trace stood.
     begun: Vec<usize>,
+    /// What each commit wrote.
+    changes: Vec<Vec<Change>>,
     logged: HashMap<u64, Vec<usize>>,
     unlogged: HashMap<u64, Vec<usize>>,
     promises: Vec<(usize, Promise)>,
@@ -182,8 +184,18 @@ impl History {
     /// Notes a commit that is about to be tried when the trace stands at `at`.
     pub(crate) fn begin(&mut self, at: usize, changes: &[Change]) {
         self.begun.push(at);
+        self.changes.push(changes.to_vec());
         self.model.apply(changes);
         self.note_state();
+    }
+
+    /// A commit like the one that came after the first `commits`, with as many bytes and none of its values.
+    pub(crate) fn alike(&self, commits: usize) -> Option<Vec<Change>> {
+        let mut changes = self.changes.get(commits)?.clone();
+        for value in changes.iter_mut().filter_map(|(.., value)| value.as_mut()) {
+            value.iter_mut().for_each(|byte| *byte ^= 0xff);
+        }
+        Some(changes)
     }
 
     /// Takes back the last commit, which did not happen; `before` is the model as it was.
@@ -195,6 +207,7 @@ impl History {
             part.get_mut(&hash).expect("it was noted").pop();
         }
         self.begun.pop();
+        self.changes.pop();
         self.model = before;
     }
 

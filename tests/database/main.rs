@@ -4,6 +4,7 @@ mod architecture;
 mod conformance;
 mod crash;
 mod faults;
+mod flip;
 mod formats;
 mod history;
 mod kill;

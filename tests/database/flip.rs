@@ -1,0 +1,419 @@
+//! Damage to every byte of every file of a small database: an error or the right answer, never a wrong one, a
+//! panic or a hang; and what cannot be opened is left as it is.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use turbidite::vfs::{MemoryFs, PowerCut};
+use turbidite::{Database, Durability, ErrorKind, RecoveryMode};
+
+use crate::history::{self, Change, Dice, Fingerprint, History, Model};
+
+/// Files up to this size are damaged at every byte, larger ones at both ends of what is used and here and
+/// there between them.
+const SMALL: usize = 6000;
+/// A case that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of a segment's header.
+const SEGMENT_HEADER: usize = 64;
+/// The most bytes that a mark takes at the end of the log.
+const MARK: usize = 54;
+
+/// A small database and what it holds.
+struct Sample {
+    fs: MemoryFs,
+    model: Model,
+}
+
+fn put(db: &Database, model: &mut Model, changes: &[Change]) {
+    history::commit(db, changes, Durability::Sync).unwrap();
+    model.apply(changes);
+}
+
+fn small_changes(dice: &mut Dice, keyspaces: &[&'static str], first: usize) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for number in first..first + 8 {
+        for &keyspace in keyspaces {
+            let key = format!("key {number:03}").into_bytes();
+            let value = (dice.roll(5) > 0).then(|| dice.bytes(16));
+            changes.push((keyspace, key, value));
+        }
+    }
+    changes
+}
+
+/// A database with tables on two levels, edits in catalog and manifests, two segments of the log in use and
+/// one prepared. Closed, or as it is while it is open.
+fn sample(closed: bool) -> Sample {
+    let fs = MemoryFs::new();
+    let db = history::open(&fs).unwrap();
+    let (mut model, mut dice) = (Model::default(), Dice::new(5));
+    for (name, _) in history::KEYSPACES {
+        history::create(&db, name).unwrap();
+    }
+    let persist = |name: &str| db.open_keyspace(name).unwrap().persist().unwrap();
+    put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 0));
+    db.open_keyspace("alpha").unwrap().compact().unwrap();
+    put(&db, &mut model, &small_changes(&mut dice, &["alpha", "unlogged"], 4));
+    persist("alpha");
+    persist("unlogged");
+    put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 10));
+    for number in 0..2 {
+        let key = format!("large {number}").into_bytes();
+        put(&db, &mut model, &[("alpha", key, Some(dice.bytes(70_000)))]);
+    }
+    put(&db, &mut model, &small_changes(&mut dice, &["beta", "alpha"], 20));
+    if closed {
+        db.close().unwrap();
+        return Sample { fs, model };
+    }
+    // The segment that is being prepared in the background must not be half done.
+    std::thread::sleep(Duration::from_millis(50));
+    Sample { fs: fs.fork(), model }
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap()
+}
+
+fn is_log(path: &Path) -> bool {
+    name_of(path).ends_with(".log")
+}
+
+/// All files but the lock, which holds nothing.
+fn files(fs: &MemoryFs) -> BTreeMap<PathBuf, Vec<u8>> {
+    fs.files().into_iter().filter(|(path, _)| name_of(path) != "lock").collect()
+}
+
+/// What came of opening and reading a damaged database.
+#[derive(PartialEq, Eq, Debug)]
+enum Outcome {
+    /// Something was said.
+    Reported,
+    /// All answers were right and nothing was said.
+    Unnoticed,
+}
+
+/// Opens and reads all of `fs`. Panics on a wrong answer, and if a failed opening has changed anything.
+fn examine(fs: &MemoryFs, model: &Model) -> Outcome {
+    let before = files(fs);
+    let db = match history::open(fs) {
+        Ok(db) => db,
+        Err(_) => {
+            assert!(files(fs) == before, "a failed opening has changed files");
+            return Outcome::Reported;
+        }
+    };
+    let mut errors = db.recovery().dropped_bytes as usize;
+    for (name, expected) in &model.maps {
+        let keyspace = db.open_keyspace(name).expect("the keyspace is missing");
+        for (key, value) in expected {
+            match keyspace.get(key) {
+                Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "{name}, {key:?}"),
+                Err(_) => errors += 1,
+            }
+        }
+        let mut wanted = expected.iter();
+        let mut wanted_back = expected.iter().rev();
+        for entry in keyspace.iter() {
+            let Ok((key, value)) = entry else {
+                errors += 1;
+                wanted.by_ref().for_each(drop);
+                break;
+            };
+            assert_eq!(wanted.next(), Some((&key.to_vec(), &value.to_vec())), "{name}, forwards");
+        }
+        assert_eq!(wanted.next(), None, "{name}: keys are missing");
+        let mut cursor = keyspace.cursor().unwrap();
+        let mut step = cursor.seek_to_last();
+        while step.is_ok() && cursor.is_valid() {
+            let found = (cursor.key().to_vec(), cursor.value().to_vec());
+            assert_eq!(wanted_back.next(), Some((&found.0, &found.1)), "{name}, backwards");
+            step = cursor.prev();
+        }
+        match step {
+            Ok(()) => assert_eq!(wanted_back.next(), None, "{name}: keys are missing backwards"),
+            Err(_) => errors += 1,
+        }
+    }
+    errors += db.verify().unwrap().problems.len();
+    if errors > 0 { Outcome::Reported } else { Outcome::Unnoticed }
+}
+
+/// Runs `check` on each case, on all processors; aborts if one of them hangs.
+fn check_all<T: Send + Clone + std::fmt::Debug>(cases: Vec<T>, check: impl Fn(&T) + Sync) {
+    let cases = Mutex::new(cases.into_iter());
+    let failed = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(2, |n| n.get());
+    let running: Vec<Mutex<Option<(Instant, T)>>> =
+        (0..workers).map(|_| Mutex::default()).collect();
+    let over = AtomicBool::new(false);
+    let work = |slot: &Mutex<Option<(Instant, T)>>| {
+        loop {
+            let next = cases.lock().unwrap().next();
+            let Some(case) = next else { return };
+            *slot.lock().unwrap() = Some((Instant::now(), case.clone()));
+            if catch_unwind(AssertUnwindSafe(|| check(&case))).is_err() {
+                eprintln!("with {case:?}");
+                assert!(failed.fetch_add(1, Ordering::Relaxed) < 20, "too many failures");
+            }
+            *slot.lock().unwrap() = None;
+        }
+    };
+    let watch = || {
+        while !over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+            for slot in &running {
+                if let Some((since, case)) = &*slot.lock().unwrap()
+                    && since.elapsed() > PATIENCE
+                {
+                    eprintln!("hangs with {case:?}");
+                    std::process::abort();
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(watch);
+        let workers: Vec<_> = running.iter().map(|slot| scope.spawn(move || work(slot))).collect();
+        let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(outcomes.iter().all(Result::is_ok));
+    });
+    assert_eq!(failed.into_inner(), 0);
+}
+
+/// How many bytes at the front of a file are in use: the rest is zeros.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Where a file is damaged.
+fn places(bytes: &[u8]) -> Vec<usize> {
+    if bytes.len() <= SMALL {
+        return (0..bytes.len()).collect();
+    }
+    let used = used(bytes);
+    let ends = (0..800).chain(used.saturating_sub(600)..used + 40);
+    let between = (800..bytes.len()).step_by(2503);
+    let mut places: Vec<_> = ends.chain(between).filter(|&at| at < bytes.len()).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// Whether nothing depends on the byte at `at` of a segment: it is in space that is not used, in a segment that
+/// was only prepared, or in the last mark, which says no more than that all before it is there.
+fn says_nothing(segment: &[u8], at: usize) -> bool {
+    let used = used(segment);
+    used <= SEGMENT_HEADER || at + MARK >= used
+}
+
+fn flip_everything(sample: &Sample) {
+    let files = files(&sample.fs);
+    let mut cases = Vec::new();
+    for (path, bytes) in &files {
+        for at in places(bytes) {
+            let flips = if is_log(path) && bytes.len() > SMALL { 1 } else { 2 };
+            let bits = [1 << (at % 8), 0xff].into_iter().take(flips);
+            cases.extend(bits.map(|bit: u8| (path.clone(), at, bit)));
+        }
+    }
+    println!("{} flips in {} files", cases.len(), files.len());
+    check_all(cases, |(path, at, bit)| {
+        let fs = sample.fs.fork();
+        fs.corrupt(path, *at as u64, *bit).unwrap();
+        // What a crash may leave behind is not cleared away either unless all can be read.
+        for leftover in ["keyspaces/1/000999.table", "keyspaces/2/manifest-000002.tmp"] {
+            fs.write_file(&Path::new(history::PATH).join(leftover), b"leftover").unwrap();
+        }
+        if examine(&fs, &sample.model) == Outcome::Unnoticed {
+            assert!(is_log(path) && says_nothing(&files[path], *at), "nobody has noticed");
+        }
+    });
+}
+
+#[test]
+fn every_flip_in_a_closed_database_is_noticed() {
+    flip_everything(&sample(true));
+}
+
+#[test]
+fn every_flip_in_a_database_that_was_not_closed_is_noticed() {
+    flip_everything(&sample(false));
+}
+
+#[test]
+fn files_that_are_cut_off_or_missing_are_noticed() {
+    for sample in [sample(true), sample(false)] {
+        let files = files(&sample.fs);
+        let mut cases = Vec::new();
+        for (path, bytes) in &files {
+            let lengths = places(bytes).into_iter().step_by(5).chain([bytes.len() - 1]);
+            cases.extend(lengths.map(|len| (path.clone(), Some(len))));
+            cases.push((path.clone(), None));
+        }
+        check_all(cases, |(path, len)| {
+            let fs = sample.fs.fork();
+            match len {
+                Some(len) => fs.write_file(path, &files[path][..*len]).unwrap(),
+                None => turbidite::vfs::Fs::remove(&fs, path).unwrap(),
+            }
+            if examine(&fs, &sample.model) == Outcome::Unnoticed {
+                assert!(is_log(path) && used(&files[path]) <= SEGMENT_HEADER, "nobody has noticed");
+            }
+        });
+    }
+}
+
+/// What distinguishes the kinds of files: the name without its number.
+fn kind_of(path: &Path) -> String {
+    name_of(path).chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+#[test]
+fn files_in_the_wrong_place_are_noticed() {
+    let (sample, other) = (sample(true), sample(true));
+    let files = files(&sample.fs);
+    let mut cases = Vec::new();
+    for (path, bytes) in &files {
+        if let Ok(foreign) = read(&other.fs, path) {
+            cases.push(vec![(path.clone(), foreign)]);
+        }
+        for (partner, others) in files.range(path.clone()..).skip(1) {
+            if kind_of(partner) == kind_of(path) {
+                cases.push(vec![(path.clone(), others.clone()), (partner.clone(), bytes.clone())]);
+            }
+        }
+    }
+    assert!(cases.len() > 10);
+    let cases: Vec<_> = cases.into_iter().map(Arc::new).map(Planted).collect();
+    check_all(cases, |Planted(planted)| {
+        let fs = sample.fs.fork();
+        planted.iter().for_each(|(path, bytes)| fs.write_file(path, bytes).unwrap());
+        if examine(&fs, &sample.model) == Outcome::Unnoticed {
+            assert!(
+                planted.iter().all(|(path, _)| used(&files[path]) <= SEGMENT_HEADER),
+                "nobody has noticed"
+            );
+        }
+    });
+}
+
+/// Files with other bytes than they had.
+#[derive(Clone)]
+struct Planted(Arc<Vec<(PathBuf, Vec<u8>)>>);
+
+impl std::fmt::Debug for Planted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(path, _)| path)).finish()
+    }
+}
+
+fn read(fs: &MemoryFs, path: &Path) -> Result<Vec<u8>, ()> {
+    fs.files().into_iter().find(|(other, _)| other == path).map(|(_, bytes)| bytes).ok_or(())
+}
+
+#[test]
+fn a_catalog_from_the_databases_birth_is_refused() {
+    let fs = MemoryFs::traced();
+    let db = history::open(&fs).unwrap();
+    let path = Path::new(history::PATH).join("catalog-000001");
+    let images = (0..fs.operations()).map(|at| fs.image(at, PowerCut::KeepAll));
+    let births: Vec<_> = images.filter_map(|image| read(&image, &path).ok()).collect();
+    let (mut model, mut dice) = (Model::default(), Dice::new(6));
+    history::create(&db, "alpha").unwrap();
+    put(&db, &mut model, &small_changes(&mut dice, &["alpha"], 0));
+    db.close().unwrap();
+    assert!(!births.is_empty());
+    for birth in births {
+        let aged = fs.fork();
+        aged.write_file(&path, &birth).unwrap();
+        assert_eq!(examine(&aged, &model), Outcome::Reported);
+    }
+}
+
+#[test]
+fn sectors_of_garbage_are_noticed() {
+    let sample = sample(true);
+    let files = files(&sample.fs);
+    let mut cases = Vec::new();
+    for (path, bytes) in files.iter().filter(|(path, _)| !is_log(path)) {
+        for at in (0..bytes.len()).step_by(512) {
+            cases.extend([true, false].map(|zeros| (path.clone(), at, zeros)));
+        }
+    }
+    check_all(cases, |(path, at, zeros)| {
+        let fs = sample.fs.fork();
+        let mut bytes = files[path].clone();
+        let end = bytes.len().min(at + 512);
+        let garbage = if *zeros { vec![0; end - at] } else { Dice::new(9).bytes(end - at) };
+        bytes[*at..end].copy_from_slice(&garbage);
+        fs.write_file(path, &bytes).unwrap();
+        assert_eq!(examine(&fs, &sample.model), Outcome::Reported, "nobody has noticed");
+    });
+}
+
+/// Ten synced commits, then five that are not, all in the log's first segment.
+fn logged() -> (MemoryFs, History) {
+    let fs = MemoryFs::new();
+    let db = history::open(&fs).unwrap();
+    history::create(&db, "alpha").unwrap();
+    history::create(&db, "beta").unwrap();
+    let (mut history, mut dice) = (History::new(), Dice::new(8));
+    for number in 0..15 {
+        let changes = small_changes(&mut dice, &["alpha", "beta"], number);
+        history.begin(0, &changes);
+        let durability = if number < 10 { Durability::Sync } else { Durability::Os };
+        history::commit(&db, &changes, durability).unwrap();
+    }
+    (fs.fork(), history)
+}
+
+/// What was cut off is reported, but for a last record that does not even look like one any more.
+fn check_cut(left: usize, db: &Database) {
+    assert!(left < 15);
+    assert!(left == 14 || db.recovery().dropped_bytes > 0, "{left} commits are left");
+}
+
+#[test]
+fn damage_below_what_was_synced_is_an_error_and_above_it_is_cut_off() {
+    let (fs, history) = logged();
+    let path = Path::new(history::PATH).join("log/000001.log");
+    let bytes = read(&fs, &path).unwrap();
+    let (mut errors, mut cuts) = (0, 0);
+    for at in (100..used(&bytes)).step_by(7) {
+        let damaged = fs.fork();
+        damaged.corrupt(&path, at as u64, 0x40).unwrap();
+        let tolerant = damaged.fork();
+        match history::open(&damaged) {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error:?}");
+                errors += 1;
+            }
+            Ok(db) => {
+                let state = Fingerprint::of(&db).unwrap();
+                let (left, _) = history.find(state, 0, 10, 0).unwrap();
+                check_cut(left, &db);
+                cuts += 1;
+            }
+        }
+        let builder = history::builder(Arc::new(tolerant.clone()));
+        let db = builder.recovery(RecoveryMode::Tolerant).open().unwrap();
+        let state = Fingerprint::of(&db).unwrap();
+        let (left, _) = history.find(state, 0, 0, 0).unwrap();
+        check_cut(left, &db);
+        // What tolerant recovery left is whole from now on.
+        let more: [Change; 1] = [("alpha", b"more".to_vec(), Some(b"value".to_vec()))];
+        history::commit(&db, &more, Durability::Sync).unwrap();
+        let state = Fingerprint::of(&db).unwrap();
+        db.close().unwrap();
+        let db = history::open(&tolerant).unwrap();
+        assert_eq!((Fingerprint::of(&db).unwrap(), db.recovery().dropped_bytes), (state, 0));
+    }
+    assert!(errors > 100 && cuts > 50, "{errors} errors and {cuts} cuts");
+}
