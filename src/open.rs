@@ -394,14 +394,16 @@ fn continue_log(
         for name in fs.list(&dir)? {
             fs.remove(&dir.join(name))?;
         }
-        let segments = Arc::new(Segments::new(fs, dir, shared.database, layer, next));
+        let segments =
+            Arc::new(Segments::new(fs, dir, shared.database, layer, shared.budget.memtable, next));
         let writer = Writer::start(Arc::clone(&segments), None, 0)?;
         shared.fs.sync_dir(&shared.path)?;
         catalog.progress(writer.segment().number, &[])?;
         return Ok((segments, writer));
     };
     let found = log.found();
-    let segments = Arc::new(Segments::new(fs, dir, shared.database, layer, next));
+    let segments =
+        Arc::new(Segments::new(fs, dir, shared.database, layer, shared.budget.memtable, next));
     let (end, before) = found.chain.split_last().expect("the chain has at least the floor");
     for read in before {
         segments.add_closed(read.number, read.capacity, read.last);

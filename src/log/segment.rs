@@ -36,8 +36,8 @@ pub(crate) const SEGMENT_HEADER: u64 = 64;
 const SECTOR: usize = 512;
 /// The capacity of a database's first segment; each next one doubles it.
 const SMALLEST: u64 = 128 << 10;
-/// The capacity that segments grow to.
-const LARGEST: u64 = 16 << 20;
+/// The capacity that segments may grow to: as much as a memtable takes, within these bounds.
+const LARGEST: std::ops::RangeInclusive<u64> = (1 << 20)..=(16 << 20);
 /// How many segments that are no longer needed are kept to be recycled.
 const KEPT: usize = 4;
 
@@ -78,19 +78,29 @@ pub(crate) struct Segments {
     dir: PathBuf,
     database: u64,
     layer: Layer,
+    /// The capacity that segments grow to.
+    largest: u64,
     state: Mutex<State>,
 }
 
 impl Segments {
+    /// The segments of a database whose memtables take up to `memtable` bytes each.
     pub(crate) fn new(
         fs: Arc<dyn Fs>,
         dir: PathBuf,
         database: u64,
         layer: Layer,
+        memtable: usize,
         next_number: u64,
     ) -> Self {
         let state = State { next_number, ..State::default() };
-        Self { fs, dir, database, layer, state: Mutex::new(state) }
+        let largest = (memtable as u64).clamp(*LARGEST.start(), *LARGEST.end());
+        Self { fs, dir, database, layer, largest, state: Mutex::new(state) }
+    }
+
+    /// The capacity of the segment after one of `current` bytes.
+    fn next_capacity(&self, current: u64) -> u64 {
+        (2 * current).clamp(SMALLEST, self.largest)
     }
 
     pub(crate) fn fs(&self) -> &dyn Fs {
@@ -114,7 +124,7 @@ impl Segments {
     pub(crate) fn add_closed(&self, number: u64, capacity: u64, last: Seqno) {
         let mut state = self.lock();
         state.closed.push(Closed { number, capacity, last });
-        state.current_capacity = state.current_capacity.max(capacity.min(LARGEST));
+        state.current_capacity = state.current_capacity.max(capacity.min(self.largest));
     }
 
     /// Notes a segment file whose content is not needed.
@@ -142,14 +152,14 @@ impl Segments {
         let mut state = self.lock();
         if state.spare.as_ref().is_some_and(|spare| spare.capacity >= need) {
             let spare = state.spare.take().expect("just seen");
-            state.current_capacity = spare.capacity.min(LARGEST);
+            state.current_capacity = spare.capacity.min(self.largest);
             return Ok(spare);
         }
         drop(state);
         // The spare keeps its lower number, and would break the order of numbers: it is given up.
         self.give_up_spare();
         let segment = self.prepare(need)?;
-        self.lock().current_capacity = segment.capacity.min(LARGEST);
+        self.lock().current_capacity = segment.capacity.min(self.largest);
         Ok(segment)
     }
 
@@ -189,7 +199,7 @@ impl Segments {
         let mut state = self.lock();
         let keep = state.closed.partition_point(|closed| closed.number < floor);
         let freed: Vec<Closed> = state.closed.drain(..keep).collect();
-        let wanted = next_capacity(state.current_capacity);
+        let wanted = self.next_capacity(state.current_capacity);
         for Closed { number, capacity, .. } in freed {
             self.keep_or_remove(&mut state, number, capacity, wanted);
         }
@@ -206,7 +216,7 @@ impl Segments {
     /// Removes the files that could be recycled but have another size than the next segment will.
     pub(crate) fn trim(&self) {
         let mut state = self.lock();
-        let wanted = next_capacity(state.current_capacity);
+        let wanted = self.next_capacity(state.current_capacity);
         let recyclable = std::mem::take(&mut state.recyclable);
         for (number, capacity) in recyclable {
             self.keep_or_remove(&mut state, number, capacity, wanted);
@@ -232,7 +242,7 @@ impl Segments {
             let mut state = self.lock();
             let number = state.next_number;
             state.next_number += 1;
-            let mut capacity = next_capacity(state.current_capacity);
+            let mut capacity = self.next_capacity(state.current_capacity);
             if need > capacity {
                 capacity = need.next_multiple_of(4096);
             }
@@ -277,10 +287,6 @@ fn wipe(file: &dyn File, range: Range<u64>) -> Result<()> {
         at += part;
     }
     file.sync()
-}
-
-fn next_capacity(current: u64) -> u64 {
-    if current == 0 { SMALLEST } else { (current * 2).clamp(SMALLEST, LARGEST) }
 }
 
 /// What the records of segment `number` are bound to.
