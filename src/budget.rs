@@ -2,9 +2,9 @@
 //!
 //! | part | share | what happens at its limit |
 //! |---|---|---|
-//! | memtables | 3/8 | writers are slowed down, then wait for a flush |
+//! | memtables | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | open tables (index, filter) | up to 1/4 | tables not lately used are closed |
-//! | block cache | what open tables leave of 9/16 | blocks are evicted |
+//! | block cache | what memtables and open tables leave | blocks are evicted |
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,6 @@ pub(crate) struct Budget {
     pub(crate) memtables: usize,
     /// All indexes and filters of open tables.
     pub(crate) tables: usize,
-    /// Open tables and the block cache together.
-    pub(crate) reads: usize,
     used_by_memtables: AtomicUsize,
 }
 
@@ -36,7 +34,6 @@ impl Budget {
             memtable: (memtables / 3).min(LARGEST_MEMTABLE),
             memtables,
             tables: total / 4,
-            reads: total / 16 * 9,
             used_by_memtables: AtomicUsize::new(0),
         }
     }
@@ -49,6 +46,13 @@ impl Budget {
     /// Notes that a memtable is gone.
     pub(crate) fn shrink_memtables(&self, bytes: usize) {
         self.used_by_memtables.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that open tables and the block cache may take together now: what memtables leave, with room for
+    /// one more to grow before this is asked again.
+    pub(crate) fn for_reads(&self) -> usize {
+        let writes = (self.memtables_used() + self.memtable).min(self.memtables);
+        self.total / 16 * 15 - writes
     }
 
     /// Bytes that all memtables take.

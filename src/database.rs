@@ -19,7 +19,7 @@ use crate::log::{Log, Segments, segment_path};
 use crate::open::{self, Opened, Shared};
 use crate::options::{Durability, KeyspaceOptions, RecoveryMode};
 use crate::snapshot::Snapshot;
-use crate::stats::{LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
+use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::vfs::LockGuard;
 
 /// The longest name of a keyspace, in bytes.
@@ -400,6 +400,11 @@ impl Inner {
         Ok(())
     }
 
+    /// Divides memory anew between writing and reading.
+    pub(crate) fn rebalance_memory(&self) {
+        self.shared.open_files.rebalance();
+    }
+
     /// Cuts a keyspace if the memtables that are written to take too much together, or if one that is idle
     /// pins too much of the log.
     pub(crate) fn cut_if_needed(&self) -> Result<()> {
@@ -439,6 +444,10 @@ impl Inner {
                 memtables: budget.memtables_used() as u64,
                 block_cache: self.shared.blocks.memory(),
                 tables: self.shared.open_files.memory() as u64,
+            },
+            block_cache: CacheStats {
+                hits: self.shared.blocks.hits(),
+                misses: self.shared.blocks.misses(),
             },
             last_seqno,
         }

@@ -138,6 +138,9 @@ fn keep_house(bell: &Bell, database: &Weak<Inner>) {
         if calls.look_at_memory {
             bell.memory_called.store(false, Ordering::Relaxed);
         }
+        if calls.look_at_memory || calls.release_log {
+            database.rebalance_memory();
+        }
         if calls.look_at_memory || calls.prepare_segment {
             report("cut a keyspace", database.cut_if_needed());
         }

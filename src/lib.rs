@@ -77,7 +77,8 @@ pub use options::{
 };
 pub use snapshot::Snapshot;
 pub use stats::{
-    KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport,
+    CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats,
+    VerifyReport,
 };
 pub use vfs::{IoStats, Layer};
 

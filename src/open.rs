@@ -74,7 +74,7 @@ impl Host for EngineHost {
 impl Shared {
     fn new(options: &DatabaseOptions, database: u64) -> Result<Self> {
         let budget = Arc::new(Budget::new(options.memory_budget));
-        let blocks = Arc::new(BlockCache::new(budget.reads as u64));
+        let blocks = Arc::new(BlockCache::new(budget.for_reads() as u64));
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
         let workers = |name| {
@@ -92,7 +92,7 @@ impl Shared {
             fs: Arc::clone(&options.fs),
             path: options.path.clone(),
             database,
-            open_files: Arc::new(OpenFiles::new(budget.tables, budget.reads, Arc::clone(&blocks))),
+            open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
             blocks,
             budget,
             visibility,

@@ -16,6 +16,8 @@ pub struct Stats {
     pub log: LogStats,
     /// What the memory budget is used for.
     pub memory: MemoryStats,
+    /// How the block cache does.
+    pub block_cache: CacheStats,
     /// The lengths of all files of the database together, in bytes: tables, those too that wait for their
     /// last reader, the log with its reserved segments, catalog and manifests.
     pub disk_bytes: u64,
@@ -45,6 +47,16 @@ pub struct MemoryStats {
     pub block_cache: u64,
     /// Indexes and filters of open tables.
     pub tables: u64,
+}
+
+/// How the block cache does, since the database was opened. Scans read past it, and mapped files need none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// How many times a block was there when it was asked for.
+    pub hits: u64,
+    /// How many times it had to be read.
+    pub misses: u64,
 }
 
 /// Figures of one keyspace.

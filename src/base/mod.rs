@@ -5,6 +5,7 @@ pub(crate) mod bounds;
 pub(crate) mod checksum;
 pub(crate) mod hash;
 pub(crate) mod key;
+pub(crate) mod prefetch;
 pub(crate) mod rng;
 pub(crate) mod slice;
 pub(crate) mod varint;

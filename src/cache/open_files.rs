@@ -1,5 +1,5 @@
 //! The cache of open files: what they keep in memory (indexes, filters) is bounded, and so is their number.
-//! They share their memory with the block cache, which gets what they leave.
+//! They share their memory with the block cache, which gets what they and the memtables leave.
 //!
 //! When a bound is passed, files that were not used since they were last looked at are closed, in the order
 //! they were opened (the CLOCK algorithm). A closed file is opened again by its next reader; readers that
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::BlockCache;
+use crate::budget::Budget;
 
 /// At most this many files are open.
 const MOST_FILES: usize = 512;
@@ -26,19 +27,22 @@ pub(crate) trait Closable: Send + Sync {
 
 /// The open files of a database.
 pub(crate) struct OpenFiles {
-    limit: usize,
     used: AtomicUsize,
-    /// What open files and the block cache may take together.
-    shared: usize,
+    budget: Arc<Budget>,
     blocks: Arc<BlockCache>,
     queue: Mutex<VecDeque<Weak<dyn Closable>>>,
 }
 
 impl OpenFiles {
-    /// Keeps at most `limit` bytes of what open files hold in memory, but for the file opened last. They and
-    /// `blocks` together get `shared` bytes.
-    pub(crate) fn new(limit: usize, shared: usize, blocks: Arc<BlockCache>) -> Self {
-        Self { limit, used: AtomicUsize::new(0), shared, blocks, queue: Mutex::default() }
+    /// Keeps within the budget's part for tables what open files hold in memory, but for the file opened
+    /// last.
+    pub(crate) fn new(budget: Arc<Budget>, blocks: Arc<BlockCache>) -> Self {
+        Self { used: AtomicUsize::new(0), budget, blocks, queue: Mutex::default() }
+    }
+
+    /// Gives the block cache what memtables and open files leave of the budget.
+    pub(crate) fn rebalance(&self) {
+        self.blocks.set_capacity(self.budget.for_reads().saturating_sub(self.memory()) as u64);
     }
 
     /// Bytes that open files hold.
@@ -52,7 +56,7 @@ impl OpenFiles {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Each file is passed over at most once, and the new one is not looked at.
         let mut looks = 2 * queue.len();
-        while looks > 0 && (self.memory() > self.limit || queue.len() >= MOST_FILES) {
+        while looks > 0 && (self.memory() > self.budget.tables || queue.len() >= MOST_FILES) {
             looks -= 1;
             let Some(next) = queue.pop_front() else { break };
             let Some(open) = next.upgrade() else { continue };
@@ -64,7 +68,7 @@ impl OpenFiles {
         }
         queue.push_back(file);
         drop(queue);
-        self.blocks.set_capacity(self.shared.saturating_sub(self.memory()) as u64);
+        self.rebalance();
     }
 
     /// Notes that a file that held `memory` bytes was closed.
@@ -75,7 +79,7 @@ impl OpenFiles {
 
 impl std::fmt::Debug for OpenFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OpenFiles({} of {} bytes)", self.memory(), self.limit)
+        write!(f, "OpenFiles({} of {} bytes)", self.memory(), self.budget.tables)
     }
 }
 
@@ -101,8 +105,9 @@ mod tests {
 
     #[test]
     fn what_was_not_used_is_closed_first() {
-        let blocks = Arc::new(BlockCache::new(1000));
-        let files = OpenFiles::new(100, 1000, Arc::clone(&blocks));
+        let budget = Arc::new(Budget::new(400));
+        assert_eq!(budget.tables, 100);
+        let files = OpenFiles::new(budget, Arc::new(BlockCache::new(1000)));
         let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();
         let open = |file: &Arc<Open>, memory| {
             file.memory.store(memory, Ordering::Relaxed);

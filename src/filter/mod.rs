@@ -11,6 +11,8 @@
 //!
 //! Thread safety: a built filter is immutable.
 
+use crate::base::prefetch::prefetch;
+
 /// The bytes of a line.
 const LINE: usize = 64;
 
@@ -92,6 +94,14 @@ impl Bloom {
             found &= line.0[bit / 64] >> (bit % 64);
         }
         found & 1 == 1
+    }
+
+    /// Asks ahead for what [`may_contain`](Self::may_contain) will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(line) = self.lines.get(line_of(hash, self.lines.len())) {
+            prefetch(line);
+        }
     }
 
     /// The bytes of memory the filter takes.

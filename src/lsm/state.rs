@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cursor::{PartCursor, RunCursor};
 use super::memtable::Memtable;
 use super::table::ReadMode;
-use super::version::{LEVELS, Version};
+use super::version::{LEVELS, TableFile, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
 use crate::iter::Merge;
@@ -31,35 +31,34 @@ impl State {
     /// The newest value of `key` at `at`.
     ///
     /// Memtables come first, newest first, then level 0, newest first, then the deeper levels: for any key
-    /// each holds older entries than those before it, so the first entry found decides.
+    /// each holds older entries than those before it, so the first entry found decides. Memory is asked for
+    /// ahead: most of the time goes into waiting for it.
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
+        let hash = hash::hash64(key);
+        self.tables_for(key).for_each(|table| table.prefetch(hash));
         let memtables =
             std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
-        for memtable in memtables {
-            if memtable.is_empty() {
-                continue;
-            }
+        for memtable in memtables.filter(|memtable| !memtable.is_empty()) {
             if let Some(found) = memtable.get(key, at) {
                 return Ok(live(found));
             }
         }
-        let hash = hash::hash64(key);
-        for table in &self.version.levels[0] {
-            if table.meta.smallest.as_slice() <= key
-                && key <= table.meta.largest.as_slice()
-                && let Some(found) = table.read(|table| table.get(key, hash, at))?
-            {
-                return Ok(live(found));
-            }
-        }
-        for level in 1..LEVELS {
-            if let Some(table) = self.version.table_for(level, key)
-                && let Some(found) = table.read(|table| table.get(key, hash, at))?
-            {
+        for table in self.tables_for(key) {
+            if let Some(found) = table.read(|table| table.get(key, hash, at))? {
                 return Ok(live(found));
             }
         }
         Ok(None)
+    }
+
+    /// The tables whose range of keys holds `key`, those with newer entries first.
+    fn tables_for(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableFile>> {
+        let version = &self.version;
+        let holds = move |table: &&Arc<TableFile>| {
+            table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice()
+        };
+        let newest = version.levels[0].iter().filter(holds);
+        newest.chain((1..LEVELS).filter_map(move |level| version.table_for(level, key)))
     }
 
     /// A cursor over all entries.

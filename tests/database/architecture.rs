@@ -34,6 +34,7 @@ const ENGINES: &[&str] = &["lsm", "hash", "btree", "skip"];
 const OPERATING_SYSTEM: &[&str] = &["std::fs", "libc", "rustix", "memmap2"];
 /// The only files that may be unsafe.
 const UNSAFE: &[&str] = &[
+    "base/prefetch.rs",
     "base/slice.rs",
     "lsm/memtable/arena.rs",
     "lsm/memtable/entry.rs",

@@ -33,6 +33,7 @@ use super::arena::{Arena, Kind, Pen, Place};
 use super::entry::Entry;
 use crate::base::Trailer;
 use crate::base::key::compare;
+use crate::base::prefetch::prefetch;
 
 /// Slots of a node.
 const SLOTS: usize = 15;
@@ -157,7 +158,7 @@ impl Index {
             });
             right = next.map(|next| (level, next)).or(right);
             place = child;
-            prefetch(arena, place);
+            prefetch_leaf(arena, place);
         }
         let node = leaf(arena, place);
         let order = order_of(node);
@@ -214,7 +215,7 @@ impl Index {
             let at = inner.slots.child_for(arena, order, target);
             path.steps[level] = Some((node, order, at));
             node = inner.children[order.slot(at)].load(Ordering::Relaxed);
-            prefetch(arena, node);
+            prefetch_leaf(arena, node);
         }
         let leaf = leaf(arena, node);
         let order = order_of(leaf);
@@ -456,22 +457,13 @@ fn inner(arena: &Arena, place: Place) -> &Inner {
     unsafe { arena.resolve(place).cast::<Inner>().as_ref() }
 }
 
-/// Fetches all lines of the node at `place` at once: they would be waited for one after the other otherwise.
+/// Asks for all lines of the leaf at `place` at once: they would be waited for one after the other otherwise.
 #[inline]
-fn prefetch(arena: &Arena, place: Place) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let node: *const i8 = std::ptr::from_ref(leaf(arena, place)).cast();
-        // SAFETY: a prefetch reads nothing; the lines are those of a leaf.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(node);
-            _mm_prefetch::<_MM_HINT_T0>(node.add(64));
-            _mm_prefetch::<_MM_HINT_T0>(node.add(128));
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (arena, place);
+fn prefetch_leaf(arena: &Arena, place: Place) {
+    let leaf = leaf(arena, place);
+    prefetch(&leaf.order);
+    prefetch(&leaf.heads[SLOTS - 1]);
+    prefetch(&leaf.entries[SLOTS - 1]);
 }
 
 #[inline]

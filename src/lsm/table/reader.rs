@@ -16,7 +16,7 @@ use super::index::Index;
 use super::properties::Properties;
 use super::{Damage, ReadMode, TableCursor, stored};
 use crate::base::{Seqno, Slice, Trailer, View};
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
 use crate::filter::Bloom;
 use crate::vfs::{File, Hint};
@@ -28,8 +28,7 @@ pub(crate) struct Table {
     pub(super) identity: u64,
     pub(super) parts: Parts,
     len: u64,
-    id: u64,
-    cache: Option<Arc<BlockCache>>,
+    cached: Option<Arc<FileBlocks>>,
     lent: Option<Lent>,
 }
 
@@ -51,12 +50,11 @@ struct Lent {
 impl Table {
     /// Opens the table in `file`, which must be exactly `expected_len` bytes long and have been written
     /// with this identity. Reads the index, the filter and the properties, checks them, and keeps them
-    /// in memory. Blocks are cached in `cache` under `table_id`, which no other table may ever have had.
+    /// in memory. Blocks are cached in `cache`.
     pub(crate) fn open(
         file: Arc<dyn File>,
         identity: u64,
         expected_len: u64,
-        table_id: u64,
         cache: Option<Arc<BlockCache>>,
     ) -> Result<Self> {
         let parts = Parts::load(&*file, identity, expected_len)?;
@@ -68,7 +66,9 @@ impl Table {
         } else {
             None
         };
-        Ok(Self { file, identity, parts, len: expected_len, id: table_id, cache, lent })
+        let cached =
+            cache.filter(|_| lent.is_none()).map(|cache| FileBlocks::new(cache, parts.index.len()));
+        Ok(Self { file, identity, parts, len: expected_len, cached, lent })
     }
 
     /// The newest version of `key` that was written up to `at`, tombstone or not. `hash` is
@@ -79,6 +79,14 @@ impl Table {
             return Ok(None);
         }
         self.search(key, Trailer::visible_at(at))
+    }
+
+    /// Asks ahead for the memory that [`get`](Self::get) will look at first.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(filter) = &self.parts.filter {
+            filter.prefetch(hash);
+        }
     }
 
     /// A cursor over all entries.
@@ -105,6 +113,7 @@ impl Table {
             + properties.smallest.len()
             + properties.largest.len()
             + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
+            + self.cached.as_ref().map_or(0, |cached| cached.memory())
     }
 
     fn search(&self, key: &[u8], trailer: Trailer) -> Result<Option<(Trailer, Slice)>> {
@@ -140,8 +149,7 @@ impl Table {
 
     /// The contents of a block, if it is in the cache.
     pub(super) fn block_in_cache(&self, block: usize) -> Result<Option<View>> {
-        let offset = self.parts.index.range(block).start;
-        let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(self.id, offset)) else {
+        let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) else {
             return Ok(None);
         };
         self.content(&stored, 0..stored.len(), block).map(Some)
@@ -162,17 +170,13 @@ impl Table {
     /// The block as stored, from the cache or the file.
     #[inline]
     fn read_cached(&self, block: usize) -> Result<View> {
-        let range = self.parts.index.range(block);
-        let offset = range.start;
-        if let Some(cache) = &self.cache
-            && let Some(stored) = cache.get(self.id, offset)
-        {
+        if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
             return Ok(stored);
         }
-        let stored = self.file.view(range)?;
+        let stored = self.file.view(self.parts.index.range(block))?;
         self.check(&stored, block)?;
-        if let Some(cache) = &self.cache {
-            cache.insert(self.id, offset, stored.clone());
+        if let Some(cached) = &self.cached {
+            cached.insert(block, stored.clone());
         }
         Ok(stored)
     }

@@ -122,6 +122,14 @@ impl TableFile {
         read(&self.open_now()?)
     }
 
+    /// Asks ahead for the memory that looking for a key with this hash will need, if the table is open.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(table) = &*self.open.load() {
+            table.prefetch(hash);
+        }
+    }
+
     /// The open table.
     pub(crate) fn table(self: &Arc<Self>) -> Result<Arc<Table>> {
         self.read(|table| Ok(Arc::clone(table)))
@@ -161,9 +169,8 @@ impl TableFile {
         let id = self.meta.id;
         let file = home.fs.open(&home.path(id), Access::Read, home.layer())?;
         let identity = home.identity_of(id);
-        // The identity names the table in the block cache, which all keyspaces share.
         let blocks = Some(Arc::clone(&home.blocks));
-        let table = Table::open(file, identity, self.meta.len, identity, blocks)?;
+        let table = Table::open(file, identity, self.meta.len, blocks)?;
         self.check(&table)?;
         let table = Arc::new(table);
         self.used.store(true, Ordering::Relaxed);

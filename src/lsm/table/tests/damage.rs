@@ -58,8 +58,8 @@ fn every_truncation_is_an_error() {
     let (_, whole) = small_table();
     for len in 0..whole.len() {
         let file = || TestFile::new(whole[..len].to_vec(), len % 2 == 0);
-        assert!(Table::open(file(), IDENTITY, whole.len() as u64, 1, None).is_err());
-        assert!(Table::open(file(), IDENTITY, len as u64, 1, None).is_err());
+        assert!(Table::open(file(), IDENTITY, whole.len() as u64, None).is_err());
+        assert!(Table::open(file(), IDENTITY, len as u64, None).is_err());
     }
 }
 

@@ -61,5 +61,5 @@ const REACHES: [Reach; 3] = [
 fn open(bytes: &[u8], reach: Reach) -> Result<Arc<Table>> {
     let file = TestFile::new(bytes.to_vec(), reach.lends);
     let cache = reach.caches.then(|| Arc::new(BlockCache::new(1 << 20)));
-    Table::open(file, IDENTITY, bytes.len() as u64, 1, cache).map(Arc::new)
+    Table::open(file, IDENTITY, bytes.len() as u64, cache).map(Arc::new)
 }

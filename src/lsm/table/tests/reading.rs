@@ -17,7 +17,7 @@ fn table_of(
 ) -> (Arc<TestFile>, Arc<Table>) {
     let (bytes, summary) = write(entries, &options(4096, 10));
     let file = TestFile::new(bytes, lends);
-    let table = Table::open(file.clone(), IDENTITY, summary.len, 9, cache).expect("whole");
+    let table = Table::open(file.clone(), IDENTITY, summary.len, cache).expect("whole");
     (file, Arc::new(table))
 }
 
@@ -145,7 +145,7 @@ fn another_place_or_identity_is_refused() {
     let (bytes, summary) = write(&numbered(3), &options(4096, 10));
     let open = |identity, len| {
         let file = TestFile::new(bytes.clone(), false);
-        Table::open(file, identity, len, 1, None).map(|_| ()).map_err(|error| error.kind())
+        Table::open(file, identity, len, None).map(|_| ()).map_err(|error| error.kind())
     };
     assert_eq!(open(IDENTITY, summary.len), Ok(()));
     assert_eq!(open(IDENTITY + 1, summary.len), Err(ErrorKind::Corruption));

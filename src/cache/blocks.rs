@@ -1,0 +1,270 @@
+//! The block cache: blocks of files, read and checked, under one budget of bytes.
+//!
+//! A file that is open has a slot for each of its blocks, so that a hit costs one look at the slot, not a
+//! search in a table of all blocks. The cache itself is a queue of the slots that are filled. When the
+//! budget is passed, the slot at the front of the queue is emptied, unless it was used since it was queued;
+//! then it goes to the back once more (the CLOCK algorithm). A scan that reads past the cache drives nothing
+//! out, and a block that is read once goes before those that are read again.
+//!
+//! Thread safety: all methods may be called from any thread; a hit locks the one slot for an instant. The
+//! locks of slots and of the queue are never held at the same time, but for emptying: queue, then slot.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::base::View;
+
+/// What a cached block costs beside its bytes: its place in the queue, and its owner.
+const OVERHEAD: u64 = 64;
+
+/// Hits and misses are counted in so many places, so that threads seldom share one.
+const STRIPES: usize = 8;
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// The cache of a database.
+pub(crate) struct BlockCache {
+    capacity: AtomicU64,
+    used: AtomicU64,
+    /// How many slots are filled.
+    filled: AtomicU64,
+    counts: [Counts; STRIPES],
+    queue: Mutex<VecDeque<(Weak<FileBlocks>, u32)>>,
+}
+
+/// The blocks of one open file that are cached. They leave the cache when this is dropped.
+pub(crate) struct FileBlocks {
+    cache: Arc<BlockCache>,
+    slots: Box<[Slot]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    block: Mutex<Option<View>>,
+    /// Whether the block was asked for since it was queued.
+    used: AtomicBool,
+}
+
+impl BlockCache {
+    /// A cache that holds up to `capacity` bytes.
+    pub(crate) fn new(capacity: u64) -> Self {
+        Self {
+            capacity: AtomicU64::new(capacity),
+            used: AtomicU64::new(0),
+            filled: AtomicU64::new(0),
+            counts: Default::default(),
+            queue: Mutex::default(),
+        }
+    }
+
+    /// Holds up to `capacity` bytes from now on. Cost: what has to be evicted.
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        self.evict(&mut self.queue());
+    }
+
+    /// The bytes held now.
+    pub(crate) fn memory(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// How many times a block was there when it was asked for.
+    pub(crate) fn hits(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.hits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How many times it was not.
+    pub(crate) fn misses(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.misses.load(Ordering::Relaxed)).sum()
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(Weak<FileBlocks>, u32)>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note that a slot was filled, and makes room.
+    fn filled(&self, file: &Arc<FileBlocks>, block: u32, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        let filled = self.filled.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut queue = self.queue();
+        queue.push_back((Arc::downgrade(file), block));
+        // Files that were closed leave their places behind.
+        if queue.len() as u64 > 2 * filled + 1024 {
+            queue.retain(|(file, _)| file.strong_count() > 0);
+        }
+        self.evict(&mut queue);
+    }
+
+    fn emptied(&self, block: &View) {
+        self.used.fetch_sub(weight(block), Ordering::Relaxed);
+        self.filled.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn evict(&self, queue: &mut VecDeque<(Weak<FileBlocks>, u32)>) {
+        while self.memory() > self.capacity.load(Ordering::Relaxed) {
+            let Some((file, block)) = queue.pop_front() else { return };
+            let Some(open) = file.upgrade() else { continue };
+            let slot = &open.slots[block as usize];
+            if slot.used.swap(false, Ordering::Relaxed) {
+                queue.push_back((file, block));
+            } else if let Some(block) = slot.lock().take() {
+                self.emptied(&block);
+            }
+        }
+    }
+}
+
+impl FileBlocks {
+    /// The slots of a file of `count` blocks.
+    pub(crate) fn new(cache: Arc<BlockCache>, count: usize) -> Arc<Self> {
+        Arc::new(Self { cache, slots: (0..count).map(|_| Slot::default()).collect() })
+    }
+
+    /// Block `block`, if it is here.
+    #[inline]
+    pub(crate) fn get(&self, block: usize) -> Option<View> {
+        let slot = &self.slots[block];
+        let found = slot.lock().clone();
+        let counts = &self.cache.counts[block % STRIPES];
+        if found.is_some() {
+            if !slot.used.load(Ordering::Relaxed) {
+                slot.used.store(true, Ordering::Relaxed);
+            }
+            counts.hits.fetch_add(1, Ordering::Relaxed);
+        } else {
+            counts.misses.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Takes block `block` in. It may be dropped at any time.
+    pub(crate) fn insert(self: &Arc<Self>, block: usize, bytes: View) {
+        let weight = weight(&bytes);
+        if weight > self.cache.capacity.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut held = self.slots[block].lock();
+        if held.is_none() {
+            *held = Some(bytes);
+            drop(held);
+            self.cache.filled(self, block as u32, weight);
+        }
+    }
+
+    /// Bytes of memory the slots take, without the blocks.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&self.slots[..])
+    }
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Option<View>> {
+        self.block.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FileBlocks {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            if let Some(block) = slot.lock().take() {
+                self.cache.emptied(&block);
+            }
+        }
+    }
+}
+
+fn weight(block: &View) -> u64 {
+    block.len() as u64 + OVERHEAD
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockCache")
+            .field("capacity", &self.capacity)
+            .field("used", &self.used)
+            .field("hits", &self.hits())
+            .field("misses", &self.misses())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FileBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileBlocks({} slots)", self.slots.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(byte: u8) -> View {
+        View::from(vec![byte; 4000])
+    }
+
+    #[test]
+    fn what_is_used_stays_and_the_budget_is_kept() {
+        let cache = Arc::new(BlockCache::new(100 * (4000 + OVERHEAD)));
+        let file = FileBlocks::new(Arc::clone(&cache), 1000);
+        assert!(file.get(0).is_none());
+        for i in 0..1000 {
+            file.insert(i, block(i as u8));
+            assert!(file.get(0).is_some(), "block 0 is used all the time");
+        }
+        assert_eq!(file.get(0).as_deref(), Some(&[0; 4000][..]));
+        assert_eq!(file.get(999).as_deref(), Some(&[231; 4000][..]));
+        assert!(file.get(500).is_none());
+        assert_eq!(cache.memory(), 100 * (4000 + OVERHEAD));
+        assert_eq!((cache.hits(), cache.misses()), (1002, 2));
+        cache.set_capacity(10 * (4000 + OVERHEAD));
+        assert_eq!(cache.memory(), 10 * (4000 + OVERHEAD));
+        cache.set_capacity(100);
+        file.insert(5, block(5));
+        assert!(file.get(5).is_none() && cache.memory() == 0, "too large for the cache");
+    }
+
+    #[test]
+    fn a_closed_file_leaves_the_cache() {
+        let cache = Arc::new(BlockCache::new(1 << 30));
+        for _ in 0..100 {
+            let file = FileBlocks::new(Arc::clone(&cache), 100);
+            (0..100).for_each(|i| file.insert(i, block(1)));
+            file.insert(7, block(2));
+            assert_eq!(file.get(7).as_deref(), Some(&[1; 4000][..]), "the first one stays");
+            assert_eq!(cache.memory(), 100 * (4000 + OVERHEAD));
+        }
+        assert_eq!(cache.memory(), 0);
+        assert!(cache.queue().len() < 2000, "places of closed files are given up");
+    }
+
+    #[test]
+    fn many_threads_keep_the_books() {
+        let cache = Arc::new(BlockCache::new(50 * (4000 + OVERHEAD)));
+        let file = FileBlocks::new(Arc::clone(&cache), 200);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let file = &file;
+                scope.spawn(move || {
+                    let mut rng = crate::base::rng::Rng::new(seed);
+                    for _ in 0..20_000 {
+                        let i = (rng.next() % 200) as usize;
+                        match file.get(i) {
+                            Some(found) => assert_eq!(found[0], i as u8),
+                            None => file.insert(i, block(i as u8)),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(cache.memory() <= 50 * (4000 + OVERHEAD));
+        let held = (0..200).filter(|&i| file.get(i).is_some()).count() as u64;
+        assert_eq!(cache.memory(), held * (4000 + OVERHEAD));
+    }
+}
