@@ -32,6 +32,8 @@ pub(crate) trait Host: Send + Sync {
     fn sync_log(&self, seqno: Seqno) -> Result<()>;
     /// An engine has persisted further; log segments may be free.
     fn persisted(&self);
+    /// Why the engine's background work does not get on, or that it does again.
+    fn trouble(&self, trouble: Option<Error>);
     /// A background job failed in a way that retrying cannot mend: writes are refused from now on.
     fn poison(&self, error: &Error);
 }
@@ -101,6 +103,7 @@ pub(crate) trait Engine: Send + Sync {
     fn layer(&self) -> Layer;
     /// Reaches files through `layer` from now on; those that are open stay as they are.
     fn set_layer(&self, layer: Layer);
-    /// Stops taking up background work; called before the engine is dropped.
+    /// Stops taking up background work, and waits for what callers' threads do of it; called before the
+    /// engine is dropped.
     fn stop(&self);
 }

@@ -12,7 +12,7 @@ use crate::builder::{DatabaseBuilder, DatabaseOptions};
 use crate::catalog::Catalog;
 use crate::commit::{Committer, Target};
 use crate::engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::housekeeper::Housekeeper;
 use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
 use crate::log::{Log, Segments, segment_path};
@@ -132,6 +132,8 @@ impl Database {
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.inner.check_open()?;
         let mut catalog = lock(&self.inner.catalog);
+        // Closing takes this lock too, so that nothing is made once it is done.
+        self.inner.check_open()?;
         if let Some(open) = self.inner.find(name) {
             self.inner.reconfigure(&mut catalog, &open, &options)?;
             return Ok(Keyspace::new(Arc::clone(&self.inner), open));
@@ -280,8 +282,7 @@ impl Inner {
         let id = catalog.next_id();
         let engine = engine::create(options.engine, self.shared.context(id, options))?;
         self.shared.sync_keyspaces()?;
-        // Whether the catalog has the keyspace is unknown after an error.
-        catalog.add(name, options).map_err(|error| self.committer().poison(&error))?;
+        catalog.add(name, options).map_err(|error| self.failed_change(error))?;
         let target = Target { id, logged: options.logged, engine };
         let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target));
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
@@ -308,16 +309,24 @@ impl Inner {
                 log(wanted.logged)
             )));
         }
-        if wanted.layer == open.target.engine.layer() {
+        let Some(layer) = wanted.layer.filter(|&layer| layer != open.target.engine.layer()) else {
             return Ok(());
-        }
+        };
         if !self.shared.read_only {
             self.check_writable()?;
-            let noted = catalog.set_layer(open.target.id, wanted.layer);
-            noted.map_err(|error| self.committer().poison(&error))?;
+            let noted = catalog.set_layer(open.target.id, layer);
+            noted.map_err(|error| self.failed_change(error))?;
         }
-        open.target.engine.set_layer(wanted.layer);
+        open.target.engine.set_layer(layer);
         Ok(())
+    }
+
+    /// After want of space the catalog is as it was; after another error that is unknown.
+    fn failed_change(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::NoSpace => error,
+            _ => self.committer().poison(&error),
+        }
     }
 
     // ---- persisting ----
@@ -332,7 +341,8 @@ impl Inner {
     fn persist_unlogged(&self) -> Result<()> {
         let unlogged: Vec<_> = self.all().into_iter().filter(|open| !open.target.logged).collect();
         unlogged.iter().try_for_each(|open| self.cut(&open.target))?;
-        unlogged.iter().try_for_each(|open| open.target.engine.persist())
+        let persisted: Vec<_> = unlogged.iter().map(|open| open.target.engine.persist()).collect();
+        persisted.into_iter().collect()
     }
 
     fn shut_down(&self) -> Result<()> {
@@ -348,7 +358,10 @@ impl Inner {
         if let Some(housekeeper) = self.housekeeper.get() {
             housekeeper.stop();
         }
+        self.committer().finish();
+        let catalog = lock(&self.catalog);
         lock(&self.lock).take();
+        drop(catalog);
         result
     }
 
@@ -356,9 +369,11 @@ impl Inner {
     fn make_durable(&self) -> Result<()> {
         self.committer().check()?;
         self.committer().close();
-        self.persist_unlogged()?;
+        // One may fail and the other not: both are tried.
+        let unlogged = self.persist_unlogged();
         let last = self.committer().pen()?.last();
-        self.committer().sync(last)
+        self.committer().sync(last)?;
+        unlogged
     }
 
     // ---- housekeeping ----
@@ -394,7 +409,7 @@ impl Inner {
         self.committer().sync(last)?;
         let progress: Vec<_> =
             logged().map(|open| (open.target.id, open.target.engine.persisted())).collect();
-        catalog.progress(floor, &progress).map_err(|error| self.committer().poison(&error))?;
+        catalog.progress(floor, &progress).map_err(|error| self.failed_change(error))?;
         drop(catalog);
         segments.release(floor);
         Ok(())
@@ -512,7 +527,7 @@ fn info(catalog: &Catalog, name: &str, id: u32) -> KeyspaceInfo {
     KeyspaceInfo {
         name: name.to_owned(),
         engine: options.engine,
-        layer: options.layer,
+        layer: options.layer.unwrap_or_default(),
         logged: options.logged,
     }
 }

@@ -2,6 +2,8 @@
 //! writing out buffered records, preparing segments, letting go of segments, and cutting keyspaces that
 //! hold too much memory or too old a part of the log. It sleeps unless it is called.
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -31,12 +33,23 @@ pub(crate) struct Bell {
     /// Set while the call is pending, so that calling again costs one load.
     write_out_called: AtomicBool,
     memory_called: AtomicBool,
+    /// Why background work of keyspaces does not get on.
+    troubles: Mutex<BTreeMap<u32, Error>>,
 }
 
 impl Bell {
     /// Some engine has persisted further: log segments may be free.
     pub(crate) fn release_log(&self) {
         self.call(|calls| calls.release_log = true);
+    }
+
+    /// Takes note of how the background work of a keyspace does.
+    pub(crate) fn set_trouble(&self, keyspace: u32, trouble: Option<Error>) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        match trouble {
+            Some(error) => drop(troubles.insert(keyspace, error)),
+            None => drop(troubles.remove(&keyspace)),
+        }
     }
 
     fn call(&self, change: impl FnOnce(&mut Calls)) {
@@ -93,6 +106,11 @@ impl Housekeeping for Bell {
             self.call(|calls| calls.look_at_memory = true);
         }
     }
+
+    fn trouble(&self) -> Option<Error> {
+        let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.values().next().cloned()
+    }
 }
 
 /// The thread.
@@ -128,25 +146,33 @@ fn keep_house(bell: &Bell, database: &Weak<Inner>) {
             return;
         }
         let Some(database) = database.upgrade() else { return };
-        if calls.write_out_at.is_some() {
-            bell.write_out_called.store(false, Ordering::Relaxed);
-            report("write out the log", database.committer().write_out());
+        if catch_unwind(AssertUnwindSafe(|| answer(bell, &database, &calls))).is_err() {
+            let cause = "the housekeeper panicked".into();
+            database.committer().poison(&Error::Poisoned { cause });
         }
-        if calls.prepare_segment {
-            report("prepare a log segment", database.prepare_segment());
-        }
-        if calls.look_at_memory {
-            bell.memory_called.store(false, Ordering::Relaxed);
-        }
-        if calls.look_at_memory || calls.release_log {
-            database.rebalance_memory();
-        }
-        if calls.look_at_memory || calls.prepare_segment {
-            report("cut a keyspace", database.cut_if_needed());
-        }
-        if calls.release_log {
-            report("release log segments", database.release_log());
-        }
+    }
+}
+
+/// Does what was called for.
+fn answer(bell: &Bell, database: &Inner, calls: &Calls) {
+    if calls.write_out_at.is_some() {
+        bell.write_out_called.store(false, Ordering::Relaxed);
+        report("write out the log", database.committer().write_out());
+    }
+    if calls.prepare_segment {
+        report("prepare a log segment", database.prepare_segment());
+    }
+    if calls.look_at_memory {
+        bell.memory_called.store(false, Ordering::Relaxed);
+    }
+    if calls.look_at_memory || calls.release_log {
+        database.rebalance_memory();
+    }
+    if calls.look_at_memory || calls.prepare_segment {
+        report("cut a keyspace", database.cut_if_needed());
+    }
+    if calls.release_log {
+        report("release log segments", database.release_log());
     }
 }
 

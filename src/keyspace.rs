@@ -8,7 +8,7 @@ use crate::commit::{Target, Writes};
 use crate::cursor::{Cursor, Range};
 use crate::database::Handle;
 use crate::error::{Error, Result};
-use crate::options::{EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::options::{Durability, EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
 use crate::vfs::Layer;
 
@@ -84,23 +84,44 @@ impl Keyspace {
     ///
     /// # Errors
     /// `Invalid` if key or value is too large; `NoSpace`, after which nothing was written; `Io`, after which
-    /// the database is `Poisoned`; `ReadOnly`, `Closed`.
+    /// the database is `Poisoned`; what keeps background work from making room, as `Corruption`; `ReadOnly`, `Closed`.
     #[inline]
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Put, key.as_ref(), value.as_ref())
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), self.database.durability())
     }
 
     /// Removes `key`; it is no error if it is not there. Cost and errors as [`put`](Self::put).
     #[inline]
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Delete, key.as_ref(), &[])
+        self.write(Kind::Delete, key.as_ref(), &[], self.database.durability())
     }
 
-    fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Like [`put`](Self::put), with a durability of its own.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability)
+    }
+
+    /// Like [`delete`](Self::delete), with a durability of its own.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write(Kind::Delete, key.as_ref(), &[], durability)
+    }
+
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         check_sizes(key, value)?;
         self.database.check_writable()?;
         let writes = Writes::One { target: &self.open.target, kind, key, value };
-        self.database.committer().commit(writes, self.database.durability())
+        self.database.committer().commit(writes, durability)
     }
 
     /// The value of `key`. Cost: memory only if the block it lies in is cached, else as a rule one read: one

@@ -53,6 +53,7 @@ pub(crate) struct Shared {
 
 /// What the engines see of the database around them.
 struct EngineHost {
+    keyspace: u32,
     committer: Arc<Committer>,
     bell: Arc<Bell>,
 }
@@ -64,6 +65,10 @@ impl Host for EngineHost {
 
     fn persisted(&self) {
         self.bell.release_log();
+    }
+
+    fn trouble(&self, trouble: Option<Error>) {
+        self.bell.set_trouble(self.keyspace, trouble);
     }
 
     fn poison(&self, error: &Error) {
@@ -109,14 +114,14 @@ impl Shared {
         Context {
             fs: Arc::clone(&self.fs),
             dir: self.path.join(KEYSPACES).join(id.to_string()),
-            layer: options.layer,
+            layer: options.layer.unwrap_or_default(),
             identity: crate::base::hash::file_identity(self.database, u64::from(id)),
             budget: Arc::clone(&self.budget),
             blocks: Arc::clone(&self.blocks),
             open_files: Arc::clone(&self.open_files),
             visibility: Arc::clone(&self.visibility),
             background: Arc::clone(&self.background),
-            host: Arc::new(EngineHost { committer, bell: Arc::clone(&self.bell) }),
+            host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
             read_only: self.read_only,
         }
     }
@@ -170,22 +175,52 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
         }
     };
     let targets = open_engines(&shared, &found.state, log.as_ref())?;
+    match recover(options, &shared, &targets, found, log) {
+        Ok(Ready { catalog, log, last, report }) => {
+            Ok(Opened { shared, catalog, targets, log, last, report, lock })
+        }
+        Err(error) => {
+            // What replaying has set going must not outlive the lock.
+            targets.iter().for_each(|(_, target)| target.engine.stop());
+            shared.background.flush.stop();
+            shared.background.compaction.stop();
+            Err(error)
+        }
+    }
+}
+
+/// What steps 5 and 6 give.
+struct Ready {
+    catalog: Catalog,
+    log: Option<(Arc<Segments>, Writer)>,
+    last: Seqno,
+    report: RecoveryReport,
+}
+
+/// Steps 5 and 6: from here on things are changed, unless the database is opened for reading only.
+fn recover(
+    options: &DatabaseOptions,
+    shared: &Shared,
+    targets: &[(String, Target)],
+    found: catalog::Found,
+    log: Option<Log>,
+) -> Result<Ready> {
     let mut catalog = if options.read_only {
         found.read_only()
     } else {
-        let catalog = found.open(Arc::clone(fs), path)?;
+        let catalog = found.open(Arc::clone(&shared.fs), &shared.path)?;
         targets.iter().try_for_each(|(_, target)| target.engine.make_writable())?;
         catalog
     };
-    let report = replay(&shared, &targets, log.as_ref())?;
+    let report = replay(shared, targets, log.as_ref())?;
     let logged = log.as_ref().map_or(0, |log| log.found().last);
     let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
     let last = logged.max(persisted.unwrap_or(0));
     let log = match options.read_only {
         true => None,
-        false => Some(continue_log(options, &shared, &mut catalog, log)?),
+        false => Some(continue_log(options, shared, &mut catalog, log)?),
     };
-    Ok(Opened { shared, catalog, targets, log, last, report, lock })
+    Ok(Ready { catalog, log, last, report })
 }
 
 /// The floor of a database whose log has not been made yet.

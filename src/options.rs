@@ -116,7 +116,8 @@ impl FromStr for Layer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyspaceOptions {
     pub(crate) engine: EngineKind,
-    pub(crate) layer: Layer,
+    /// `None`: as it is; for a new keyspace, the default.
+    pub(crate) layer: Option<Layer>,
     pub(crate) logged: bool,
 }
 
@@ -124,13 +125,14 @@ impl KeyspaceOptions {
     /// A keyspace on a log-structured merge-tree, with positional files and the log.
     #[must_use]
     pub fn lsm() -> Self {
-        Self { engine: EngineKind::Lsm, layer: Layer::default(), logged: true }
+        Self { engine: EngineKind::Lsm, layer: None, logged: true }
     }
 
-    /// How the keyspace's files are reached. Default: [`Layer::Positional`].
+    /// How the keyspace's files are reached, from now on. Default: as it was opened last; for a new
+    /// keyspace, [`Layer::Positional`].
     #[must_use]
     pub fn layer(mut self, layer: Layer) -> Self {
-        self.layer = layer;
+        self.layer = Some(layer);
         self
     }
 

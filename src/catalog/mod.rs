@@ -172,7 +172,7 @@ impl State {
                 let layer = layer_of(varint::take(bytes)?)?;
                 let logged = varint::take(bytes)? != 0;
                 let name = String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?;
-                let options = KeyspaceOptions { engine, layer, logged };
+                let options = KeyspaceOptions { engine, layer: Some(layer), logged };
                 let known = self.keyspaces.values().any(|entry| entry.name == name);
                 let entry = Entry { name, options, persisted: 0 };
                 if known || self.keyspaces.insert(id, entry).is_some() {
@@ -189,7 +189,7 @@ impl State {
             }
             3 => {
                 let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
-                entry.options.layer = layer_of(varint::take(bytes)?)?;
+                entry.options.layer = Some(layer_of(varint::take(bytes)?)?);
             }
             _ => return None,
         }
@@ -203,7 +203,7 @@ fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
     edit.push(match options.engine {
         EngineKind::Lsm => 1,
     });
-    edit.push(layer_byte(options.layer));
+    edit.push(layer_byte(options.layer.unwrap_or_default()));
     edit.push(u8::from(options.logged));
     varint::put_prefixed(&mut edit, name.as_bytes());
     edit

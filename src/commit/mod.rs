@@ -46,6 +46,8 @@ pub(crate) trait Housekeeping: Send + Sync {
     fn prepare_segment(&self);
     /// Memtables have grown: see whether some keyspace should be cut.
     fn look_at_memory(&self);
+    /// Why some engine's background work, which memory for writes waits for, does not get on.
+    fn trouble(&self) -> Option<Error>;
 }
 
 /// What the commit lock guards.
@@ -75,6 +77,16 @@ impl Pen {
     /// The log; there is none when the database is open for reading only.
     pub(crate) fn log(&mut self) -> Option<&mut Writer> {
         self.writer.as_mut()
+    }
+}
+
+/// Takes note at its end, even by a panic, that a sync is over.
+struct SyncDone<'a>(&'a Committer);
+
+impl Drop for SyncDone<'_> {
+    fn drop(&mut self) {
+        *self.0.syncing.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.sync_done.notify_all();
     }
 }
 
@@ -167,10 +179,15 @@ impl Committer {
         }
         *leader_at_work = true;
         drop(leader_at_work);
-        let result = self.sync_now();
-        *self.syncing.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.sync_done.notify_all();
-        result
+        let _done = SyncDone(self);
+        self.sync_now()
+    }
+
+    /// Waits for what is under way, and lets go of the log: nothing is written to it from now on.
+    pub(crate) fn finish(&self) {
+        let leader_at_work = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.sync_done.wait_while(leader_at_work, |at_work| *at_work));
+        self.pen.lock().unwrap_or_else(PoisonError::into_inner).writer = None;
     }
 
     /// Syncs all that is appended by now.
@@ -250,7 +267,8 @@ impl Committer {
     fn admit(&self, writes: &Writes<'_>) -> Result<()> {
         loop {
             let engines = writes.targets().iter().map(|target| target.engine.pressure()).max();
-            let pressure = engines.unwrap_or(0).max(stall::memory_pressure(&self.budget));
+            let memory = stall::memory_pressure(&self.budget);
+            let pressure = engines.unwrap_or(0).max(memory);
             if pressure < STOP {
                 if pressure > 0
                     && let Some(sleep) = self.stall.charge(pressure, writes.bytes())
@@ -259,9 +277,10 @@ impl Committer {
                 }
                 return Ok(());
             }
-            if let Some(trouble) =
-                writes.targets().iter().find_map(|target| target.engine.trouble())
-            {
+            // Memory is shared: any engine may be the one that does not free it.
+            let any = self.housekeeping.get().filter(|_| memory == STOP);
+            let own = writes.targets().iter().find_map(|target| target.engine.trouble());
+            if let Some(trouble) = own.or_else(|| any?.trouble()) {
                 return Err(trouble);
             }
             if let Some(housekeeping) = self.housekeeping.get() {

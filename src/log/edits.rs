@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use super::record::{self, RecordKind};
 use crate::base::{checksum, hash};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::{Access, File, Fs, Layer};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
@@ -142,26 +142,36 @@ impl EditLog {
     }
 
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
-    /// with the edit, and is asked for when a new file is due. After an error it is unknown whether the
-    /// edit will be there when the log is read again, and every later call gives the same error.
+    /// with the edit, and is asked for when a new file is due. After `NoSpace` nothing was appended, and
+    /// appending may be tried again. After another error it is unknown whether the edit will be there when
+    /// the log is read again, and every later call gives the same error.
     pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.try_append(edit, snapshot).inspect_err(|error| self.failed = Some(error.clone()))
+        self.try_append(edit, snapshot).inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                self.failed = Some(error.clone());
+            }
+        })
     }
 
     fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
         if self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
-        self.edits += 1;
         let mut buffer = Vec::with_capacity(record::HEADER + edit.len());
-        encode(&mut buffer, RecordKind::Write, self.edits, self.identity, self.end, edit)?;
-        self.file.write_at(self.end, &buffer)?;
+        encode(&mut buffer, RecordKind::Write, self.edits + 1, self.identity, self.end, edit)?;
+        if let Err(error) = self.file.write_at(self.end, &buffer) {
+            // A part may be there: without it, it is as if nothing had been tried.
+            return Err(match self.file.truncate(self.end) {
+                Ok(()) => error,
+                Err(_) => unknown(error),
+            });
+        }
+        self.edits += 1;
         self.end += buffer.len() as u64;
-        self.file.sync()?;
-        self.raise_watermark()
+        self.file.sync().and_then(|()| self.raise_watermark()).map_err(unknown)
     }
 
     /// Notes at the front of the file that all of it has been synced.
@@ -207,8 +217,8 @@ impl EditLog {
         file.sync()?;
         drop(file);
         fs.rename(&unfinished, &path)?;
-        fs.sync_dir(dir)?;
-        let file = fs.open(&path, Access::Write, Layer::Positional)?;
+        fs.sync_dir(dir).map_err(unknown)?;
+        let file = fs.open(&path, Access::Write, Layer::Positional).map_err(unknown)?;
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
         Ok(Self {
@@ -224,6 +234,16 @@ impl EditLog {
             snapshot_len,
             failed: None,
         })
+    }
+}
+
+/// The error for a call that found no space, but after which it is unknown what is on the disk.
+fn unknown(error: Error) -> Error {
+    match error {
+        Error::NoSpace { file, source } => {
+            Error::Io { file, offset: None, operation: "record a change in", source }
+        }
+        other => other,
     }
 }
 

@@ -39,15 +39,37 @@ const ENTRIES_TO_LEARN_FROM: u64 = 1024;
 /// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// After so many failures in a row that are not want of space, writes are refused.
-const MOST_FAILURES: u32 = 5;
+
+/// The kinds of background work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    Flush,
+    Compaction,
+}
 
 #[derive(Debug, Default)]
 struct Jobs {
     flushing: bool,
     /// Whether a compaction runs, in the background or in a caller's thread.
     compacting: bool,
-    trouble: Option<Error>,
+    /// Whether it is a caller's.
+    called: bool,
+    /// Why the last try of each kind of work failed, until one succeeds.
+    flush_trouble: Option<Error>,
+    compaction_trouble: Option<Error>,
+}
+
+impl Jobs {
+    fn trouble(&self) -> Option<&Error> {
+        self.flush_trouble.as_ref().or(self.compaction_trouble.as_ref())
+    }
+
+    fn trouble_of(&mut self, work: Work) -> &mut Option<Error> {
+        match work {
+            Work::Flush => &mut self.flush_trouble,
+            Work::Compaction => &mut self.compaction_trouble,
+        }
+    }
 }
 
 /// A keyspace kept in an LSM-tree.
@@ -210,7 +232,7 @@ impl Tree {
         let done = JobDone(self, |jobs| jobs.flushing = false);
         loop {
             let Some(frozen) = self.state.load().frozen.last().cloned() else { break };
-            if self.persistently(|| self.flush(&frozen)).is_none() {
+            if self.persistently(Work::Flush, || self.flush(&frozen)).is_none() {
                 break;
             }
             self.notify();
@@ -219,7 +241,7 @@ impl Tree {
         }
         drop(done);
         // A memtable may have been frozen after the last look.
-        if !self.state.load().frozen.is_empty() && lock(&self.jobs).trouble.is_none() {
+        if !self.state.load().frozen.is_empty() && lock(&self.jobs).flush_trouble.is_none() {
             self.schedule_flush();
         }
     }
@@ -228,7 +250,9 @@ impl Tree {
     fn compact_one(&self) {
         let done = JobDone(self, |jobs| jobs.compacting = false);
         let finished = self
-            .persistently(|| self.due().map_or(Ok(true), |choice| self.compact_choice(&choice)))
+            .persistently(Work::Compaction, || {
+                self.due().map_or(Ok(true), |choice| self.compact_choice(&choice))
+            })
             .is_some_and(|done| done);
         drop(done);
         if finished {
@@ -236,29 +260,22 @@ impl Tree {
         }
     }
 
-    /// Runs `job` until it succeeds, pausing between tries. `None` if the tree stops before, or the trouble
-    /// is one that trying again does not mend.
-    fn persistently<T>(&self, job: impl Fn() -> Result<T>) -> Option<T> {
+    /// Runs `job` until it succeeds, pausing between tries: a job that fails has changed nothing. `None` if
+    /// the tree stops before, or the trouble is one that trying again does not mend.
+    fn persistently<T>(&self, work: Work, job: impl Fn() -> Result<T>) -> Option<T> {
         let mut pause = FIRST_PAUSE;
-        let mut failures = 0;
         while !self.is_stopping() {
             match job() {
                 Ok(result) => {
-                    lock(&self.jobs).trouble = None;
+                    self.report(work, None);
                     return Some(result);
                 }
                 Err(error) => {
                     log::warn!("background work on {}: {error:?}", self.home.dir.display());
-                    failures += u32::from(error.kind() != ErrorKind::NoSpace);
-                    lock(&self.jobs).trouble = Some(error.clone());
-                    self.notify();
-                    match error.kind() {
-                        ErrorKind::Corruption | ErrorKind::Poisoned => return None,
-                        _ if failures >= MOST_FAILURES => {
-                            self.context.host.poison(&error);
-                            return None;
-                        }
-                        _ => {}
+                    let kind = error.kind();
+                    self.report(work, Some(error));
+                    if matches!(kind, ErrorKind::Corruption | ErrorKind::Poisoned) {
+                        return None;
                     }
                     self.wait_a_while(pause);
                     pause = (2 * pause).min(LONGEST_PAUSE);
@@ -266,6 +283,20 @@ impl Tree {
             }
         }
         None
+    }
+
+    /// Takes note of how a kind of work does, and lets those who wait for it know.
+    fn report(&self, work: Work, trouble: Option<Error>) {
+        let mut jobs = lock(&self.jobs);
+        let known = jobs.trouble_of(work);
+        if known.is_none() && trouble.is_none() {
+            return;
+        }
+        *known = trouble;
+        let trouble = jobs.trouble().cloned();
+        drop(jobs);
+        self.context.host.trouble(trouble);
+        self.notify();
     }
 
     fn wait_a_while(&self, pause: Duration) {
@@ -281,12 +312,11 @@ impl Tree {
         let mut retention = Retention::new(self.context.visibility.retained());
         let tables = self.write(&mut cursor, &mut retention, |_| false, u64::MAX)?;
         let Some(tables) = tables else { return Ok(()) };
-        let added = tables.into_iter().map(|table| (0, table)).collect();
         if let Err(error) = self.context.host.sync_log(frozen.last) {
-            let edit = Edit { added, ..Edit::default() };
-            edit.added.iter().for_each(|(_, table)| table.set_obsolete());
+            tables.iter().for_each(|table| table.set_obsolete());
             return Err(error);
         }
+        let added = tables.into_iter().map(|table| (0, table)).collect();
         self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state| {
             state.frozen.pop();
         })?;
@@ -338,8 +368,9 @@ impl Tree {
         write_tables(cursor, retention, is_deepest, &mut output)
     }
 
-    /// Records a change of the version and lets readers see it. If recording fails it is unknown what is on
-    /// disk, so writes are refused from then on, and no file that either outcome needs is removed.
+    /// Records a change of the version and lets readers see it. If there is no space for the record, nothing
+    /// has changed, and the tables added are removed. If recording fails otherwise, it is unknown what is on
+    /// disk: writes are refused from then on, and no file that either outcome needs is removed.
     fn install(&self, edit: Edit, change: impl FnOnce(&mut State)) -> Result<()> {
         let mut manifest = lock(&self.manifest);
         let version = self.state.load().version.with(&edit.removed, &edit.added);
@@ -347,6 +378,12 @@ impl Tree {
             Error::corruption(&self.home.dir, 0, "a compaction does not fit the tables there are")
         })?;
         if let Err(error) = manifest.record(&edit, &version) {
+            if error.kind() == ErrorKind::NoSpace {
+                let old = |id: &u64| edit.removed.contains(id);
+                let new = edit.added.iter().filter(|(_, table)| !old(&table.meta.id));
+                new.for_each(|(_, table)| table.set_obsolete());
+                return Err(error);
+            }
             self.context.host.poison(&error);
             return Err(Error::Poisoned { cause: error.to_string().into() });
         }
@@ -368,12 +405,12 @@ impl Tree {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits until `done`, or until background work is in trouble.
-    fn wait_until(&self, done: impl Fn(&Jobs) -> bool) -> Result<()> {
+    /// Waits until `done`, or until background work that is waited for is in trouble.
+    fn wait_until(&self, done: impl Fn(&Jobs) -> bool, works: &[Work]) -> Result<()> {
         let mut jobs = lock(&self.jobs);
         while !done(&jobs) {
-            if let Some(trouble) = &jobs.trouble {
-                return Err(trouble.clone());
+            if let Some(trouble) = works.iter().find_map(|&work| jobs.trouble_of(work).clone()) {
+                return Err(trouble);
             }
             if self.is_stopping() {
                 return Err(Error::Closed);
@@ -414,9 +451,9 @@ impl Engine for Tree {
         let Some(last) = self.state.load().frozen.first().map(|frozen| frozen.last) else {
             return Ok(());
         };
-        lock(&self.jobs).trouble = None;
+        lock(&self.jobs).flush_trouble = None;
         self.schedule_flush();
-        self.wait_until(|_| self.persisted() >= last)
+        self.wait_until(|_| self.persisted() >= last, &[Work::Flush])
     }
 
     fn persisted(&self) -> Seqno {
@@ -444,35 +481,45 @@ impl Engine for Tree {
     }
 
     fn trouble(&self) -> Option<Error> {
-        lock(&self.jobs).trouble.clone()
+        lock(&self.jobs).trouble().cloned()
     }
 
     fn compact(&self) -> Result<()> {
         self.persist()?;
         {
             let jobs = lock(&self.jobs);
-            let free =
-                self.job_done.wait_while(jobs, |jobs| jobs.compacting && !self.is_stopping());
-            free.unwrap_or_else(PoisonError::into_inner).compacting = true;
+            let busy = |jobs: &mut Jobs| jobs.compacting && !self.is_stopping();
+            let free = self.job_done.wait_while(jobs, busy);
+            let mut jobs = free.unwrap_or_else(PoisonError::into_inner);
+            if self.is_stopping() {
+                return Err(Error::Closed);
+            }
+            (jobs.compacting, jobs.called) = (true, true);
         }
-        let done = JobDone(self, |jobs| jobs.compacting = false);
+        let done = JobDone(self, |jobs| (jobs.compacting, jobs.called) = (false, false));
         let everything = policy::everything(&self.state.load().version);
-        let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice))?;
+        let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice));
         drop(done);
-        if finished { Ok(()) } else { Err(Error::Closed) }
+        // What became due meanwhile was not taken up.
+        self.schedule_compaction();
+        if finished? { Ok(()) } else { Err(Error::Closed) }
     }
 
     fn settle(&self) -> Result<()> {
         if self.context.read_only {
             return Ok(());
         }
+        if !self.state.load().frozen.is_empty() {
+            self.schedule_flush();
+        }
         self.schedule_compaction();
-        self.wait_until(|jobs| {
+        let settled = |jobs: &Jobs| {
             !jobs.flushing
                 && !jobs.compacting
                 && self.state.load().frozen.is_empty()
                 && self.due().is_none()
-        })
+        };
+        self.wait_until(settled, &[Work::Flush, Work::Compaction])
     }
 
     fn verify(&self, report: &mut VerifyReport) {
@@ -543,6 +590,9 @@ impl Engine for Tree {
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.notify();
+        // A compaction in a caller's thread must not outlive the lock of the database.
+        let called = self.job_done.wait_while(lock(&self.jobs), |jobs| jobs.called);
+        drop(called);
     }
 }
 

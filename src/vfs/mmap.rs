@@ -172,11 +172,13 @@ impl File for MmapFile {
         self.disk.allocate(len)?;
         let mapped = self.write_map.load().as_ref().map_or(0, |map| map.len() as u64);
         if len > mapped {
-            let map = self
-                .options(len)
-                .map_raw(self.disk.descriptor())
-                .map_err(|e| self.disk.error("map", None, e))?;
-            self.write_map.store(Some(Arc::new(map)));
+            match self.options(len).map_raw(self.disk.descriptor()) {
+                Ok(map) => self.write_map.store(Some(Arc::new(map))),
+                // The space is there; it is written to by calls then.
+                Err(error) => {
+                    log::warn!("cannot map {} for writing: {error}", self.path().display())
+                }
+            }
         }
         Ok(())
     }

@@ -40,7 +40,8 @@ impl Memtable {
     pub(crate) fn new(prefix: &[u8], budget: Arc<Budget>) -> Self {
         let arena = Arena::new();
         let mut pen = Pen::default();
-        let table = Self {
+        // What an empty one takes is charged with its first entry: an idle keyspace asks for no memory.
+        Self {
             prefix: prefix.into(),
             index: Index::new(&arena, &mut pen),
             arena,
@@ -50,9 +51,7 @@ impl Memtable {
             budget,
             charged: AtomicUsize::new(0),
             flushed: AtomicBool::new(false),
-        };
-        table.charge();
-        table
+        }
     }
 
     /// Adds an entry. No entry with the same key and trailer may be there.
