@@ -554,3 +554,55 @@ fn an_opening_that_cannot_read_changes_nothing() {
         }
     }
 }
+
+#[test]
+fn a_flush_that_finds_no_space_anywhere_is_done_again() {
+    let taken = |fs: &MemoryFs| fs.files().iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+    let fs = MemoryFs::new();
+    let db = filled(&fs);
+    let before = taken(&fs);
+    db.open_keyspace("alpha").unwrap().persist().unwrap();
+    let needed = taken(&fs) - before;
+    let mut refused = 0;
+    // The last bytes needed are those of the manifest.
+    for room in (0..needed).step_by(9973).chain(needed - 160..=needed) {
+        let fs = MemoryFs::new();
+        let db = filled(&fs);
+        let alpha = db.open_keyspace("alpha").unwrap();
+        fs.quota(Some(taken(&fs) + room));
+        if let Err(error) = alpha.persist() {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{room} of {needed}: {error:?}");
+            refused += 1;
+        }
+        fs.quota(None);
+        alpha.put("after", "there is space again").unwrap();
+        alpha.persist().unwrap_or_else(|error| panic!("{room} of {needed}: {error:?}"));
+        db.close().unwrap();
+        let db = history::open(&fs).unwrap();
+        assert_eq!(filled_keys(&db), 51);
+        assert!(db.verify().unwrap().problems.is_empty());
+    }
+    assert!(refused > 10, "the quota hit {refused} times only");
+}
+
+#[test]
+fn one_keyspace_without_space_does_not_hang_the_others() {
+    let fs = MemoryFs::new();
+    let db = history::open(&fs).unwrap();
+    let [full, other] =
+        ["full", "other"].map(|name| db.keyspace(name, KeyspaceOptions::lsm().log(false)).unwrap());
+    fs.quota(Some(0));
+    let fill = |keyspace: &turbidite::Keyspace| {
+        let outcome = (0..100_000_u32).find_map(|n| keyspace.put(n.to_le_bytes(), [1; 5000]).err());
+        outcome.expect("memory is full at some point")
+    };
+    assert_eq!(fill(&full).kind(), ErrorKind::NoSpace);
+    assert_eq!(fill(&other).kind(), ErrorKind::NoSpace);
+    fs.quota(None);
+    for keyspace in [&full, &other] {
+        while keyspace.put("after", "there is space again").is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    db.close().unwrap();
+}

@@ -107,3 +107,32 @@ fn closing_while_others_write_ends_in_closed_and_keeps_what_was_acknowledged() {
         }
     }
 }
+
+#[test]
+fn closing_while_others_compact_and_create_leaves_one_owner() {
+    for setup in Setup::all() {
+        for round in 0..5 {
+            let (database, keyspace) = setup.start();
+            for number in 0..500_u32 {
+                keyspace.put((number * 7 + round).to_le_bytes(), vec![round as u8; 1000]).unwrap();
+            }
+            std::thread::scope(|scope| {
+                let (others, compacted) = (database.clone(), keyspace.clone());
+                scope.spawn(move || while compacted.compact().is_ok() {});
+                scope.spawn(move || {
+                    for number in 0..10 {
+                        let name = format!("{round} {number}");
+                        if others.keyspace(&name, turbidite::KeyspaceOptions::lsm()).is_err() {
+                            return;
+                        }
+                    }
+                });
+                std::thread::sleep(std::time::Duration::from_millis(u64::from(round)));
+                database.clone().close().unwrap();
+                let next = setup.builder().open().unwrap();
+                let report = next.verify().unwrap();
+                assert!(report.problems.is_empty(), "{setup}: {:?}", report.problems);
+            });
+        }
+    }
+}
