@@ -5,6 +5,9 @@
 //! was [flushed](Writer::flush) is not, and what a [`SyncPoint`] covers survives power loss once it ran
 //! without error.
 //!
+//! Invariant: a segment that is still to get its promise is in `left`, also while a sync point runs, and none
+//! from the first of them on may be released: see [`Writer::first_in_use`].
+//!
 //! Thread safety: one thread at a time (the commit lock); a [`SyncPoint`] is run outside of it.
 
 use std::sync::Arc;
@@ -36,14 +39,14 @@ pub(crate) struct Writer {
     last: Seqno,
     /// Up to here the log is known to be safe from power loss.
     synced: Seqno,
-    /// Earlier segments, oldest first, whose successors no sync has covered yet.
+    /// Earlier segments, oldest first, whose promises have not been written yet.
     left: Vec<Left>,
     /// Whether segment names may be missing from the synced directory.
     new_names: bool,
 }
 
 /// A segment that the pen has left.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Left {
     segment: Segment,
     /// Where its records end.
@@ -106,9 +109,7 @@ impl Writer {
         writer.flush()?;
         writer.new_names = true;
         // The segment is empty yet: nothing is to be promised of it in the one before.
-        let previous = std::mem::take(&mut writer.left);
         writer.sync_point()?.run()?;
-        writer.left = previous;
         Ok(writer)
     }
 
@@ -120,6 +121,11 @@ impl Writer {
     /// The segment under the pen: number, capacity and file.
     pub(crate) fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// The number of the first segment that may still be written to. It and all later ones must stay.
+    pub(crate) fn first_in_use(&self) -> u64 {
+        self.left.first().map_or(self.segment.number, |left| left.segment.number)
     }
 
     /// Whether the segment under the pen is at least half full.
@@ -174,7 +180,7 @@ impl Writer {
         self.flush()?;
         // As long as nothing new is to be synced, nothing can be promised of it.
         let is_new = self.last > self.synced;
-        let left = if is_new { std::mem::take(&mut self.left) } else { Vec::new() };
+        let left = if is_new { self.left.clone() } else { Vec::new() };
         let current = Arc::clone(&self.segment.file);
         let names = std::mem::take(&mut self.new_names).then(|| Arc::clone(&self.segments));
         Ok(SyncPoint { left, current, names, last: self.last, synced: self.synced })
@@ -187,6 +193,7 @@ impl Writer {
         }
         self.synced = point.last;
         point.left.iter().try_for_each(|left| promise(left, point.last))?;
+        self.left.drain(..point.left.len());
         if self.end() + 2 * MARK <= self.segment.capacity {
             self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
             self.flush()?;
