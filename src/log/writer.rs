@@ -93,19 +93,36 @@ impl Writer {
         }
     }
 
-    /// Starts a new segment behind `previous` (segment and end), or the first one of a database. All up to
-    /// `last` must have been synced. The link is written and synced.
-    pub(crate) fn start(
+    /// Starts the first segment of a database.
+    pub(crate) fn start(segments: Arc<Segments>) -> Result<Self> {
+        Self::start_behind(segments, None, (0, 0), 0)
+    }
+
+    /// Starts a new segment behind `segment`, whose records end at `end` with number `before`. All up to
+    /// `last` must have been synced, in the log or elsewhere: the log goes on with the number after it.
+    pub(crate) fn start_after(
         segments: Arc<Segments>,
-        previous: Option<(Segment, u64)>,
+        segment: Segment,
+        end: u64,
+        before: Seqno,
+        last: Seqno,
+    ) -> Result<Self> {
+        let link = (segment.number, end);
+        Self::start_behind(segments, Some(Left { segment, end, last: before }), link, last)
+    }
+
+    /// The link is written and synced.
+    fn start_behind(
+        segments: Arc<Segments>,
+        left: Option<Left>,
+        link: (u64, u64),
         last: Seqno,
     ) -> Result<Self> {
         let segment = segments.take_next(LINK)?;
         let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last);
-        writer.left =
-            previous.map(|(segment, end)| Left { segment, end, last }).into_iter().collect();
-        let linked = writer.left.first().map(|left| (left.segment.number, left.end));
-        writer.append_link(linked.unwrap_or((0, 0)));
+        let before = left.as_ref().map_or(last, |left| left.last);
+        writer.append_link(link, before);
+        writer.left.extend(left);
         writer.flush()?;
         writer.new_names = true;
         // The segment is empty yet: nothing is to be promised of it in the one before.
@@ -215,21 +232,33 @@ impl Writer {
         self.left.push(Left { segment, end, last: self.last });
         self.new_names = true;
         self.flushed = SEGMENT_HEADER;
-        self.append_link((previous, end));
+        self.append_link((previous, end), self.last);
         Ok(())
     }
 
-    fn append_link(&mut self, (number, end): (u64, u64)) {
+    /// `before` is the last sequence number of the segment that the link names.
+    fn append_link(&mut self, (number, end): (u64, u64), before: Seqno) {
         let mut body = Vec::with_capacity(20);
         varint::put(&mut body, number);
         varint::put(&mut body, end);
-        self.append_record(RecordKind::Link, self.last + 1, 0, &[&body]);
+        self.append_record_after(before, RecordKind::Link, self.last + 1, 0, &[&body]);
     }
 
     fn append_record(&mut self, kind: RecordKind, first: Seqno, count: u64, body: &[&[u8]]) {
+        self.append_record_after(self.last, kind, first, count, body);
+    }
+
+    fn append_record_after(
+        &mut self,
+        before: Seqno,
+        kind: RecordKind,
+        first: Seqno,
+        count: u64,
+        body: &[&[u8]],
+    ) {
         let offset = self.end();
         let start = record::begin(&mut self.buffer);
-        put_fields(&mut self.buffer, first, self.last, self.synced, count);
+        put_fields(&mut self.buffer, first, before, self.synced, count);
         for part in body {
             self.buffer.extend_from_slice(part);
         }
