@@ -407,6 +407,12 @@ impl Inner {
         // The segment that becomes the first one needed must be there after a power loss.
         let last = self.committer().pen()?.last();
         self.committer().sync(last)?;
+        // A segment that recovery cut keeps its place until writes behind it have been synced.
+        let first_in_use = self.committer().pen()?.log().map_or(current, |log| log.first_in_use());
+        let floor = floor.min(first_in_use);
+        if floor <= catalog.state.floor {
+            return Ok(());
+        }
         let progress: Vec<_> =
             logged().map(|open| (open.target.id, open.target.engine.persisted())).collect();
         catalog.progress(floor, &progress).map_err(|error| self.failed_change(error))?;
@@ -534,4 +540,46 @@ fn info(catalog: &Catalog, name: &str, id: u32) -> KeyspaceInfo {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::vfs::MemoryFs;
+
+    fn open(fs: &MemoryFs) -> Database {
+        Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
+    }
+
+    #[test]
+    fn a_torn_segment_stays_until_its_promise_is_written() {
+        let fs = Arc::new(MemoryFs::new());
+        let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
+        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+        keyspace.put("synced", "v").unwrap();
+        db.persist().unwrap();
+        let torn: PathBuf = "/db/log/000001.log".into();
+        keyspace.put("torn", "v").unwrap();
+        db.inner.committer().write_out().unwrap();
+        let fs = fs.fork();
+        drop((keyspace, db));
+        let bytes = fs.files().into_iter().find(|(path, _)| *path == torn).unwrap().1;
+        let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+        fs.corrupt(&torn, end as u64, 1).unwrap();
+
+        let db = open(&fs);
+        assert!(db.recovery().dropped_bytes > 0);
+        let keyspace = db.open_keyspace("main").unwrap();
+        keyspace.persist().unwrap();
+        let is_there = || db.inner.shared.fs.kind(&torn).unwrap().is_some();
+        db.inner.release_log().unwrap();
+        assert!(is_there(), "its promise is still to be written");
+        keyspace.put("more", "v").unwrap();
+        db.persist().unwrap();
+        keyspace.persist().unwrap();
+        db.inner.release_log().unwrap();
+        assert!(!is_there());
+    }
 }

@@ -27,7 +27,7 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
-use crate::options::KeyspaceOptions;
+use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::stats::RecoveryReport;
 use crate::vfs::{Access, Fs, LockGuard, PathKind};
 use crate::workers::Workers;
@@ -174,7 +174,16 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
             Some(Log::open(&**fs, &dir, shared.database, floor, options.recovery, possible)?)
         }
     };
-    let targets = open_engines(&shared, &found.state, log.as_ref())?;
+    let targets = open_engines(&shared, &found.state)?;
+    let logged = log.as_ref().map_or(0, |log| log.found().last);
+    let needed = last_logged(&targets);
+    if log.is_some() && logged < needed && options.recovery == RecoveryMode::Strict {
+        let what = format!(
+            "the log ends with write number {logged}, but a keyspace has persisted up to number {needed}: a \
+             part of the log is missing; tolerant recovery goes on without it"
+        );
+        return Err(Error::corruption(&path.join(LOG), 0, what));
+    }
     match recover(options, &shared, &targets, found, log) {
         Ok(Ready { catalog, log, last, report }) => {
             Ok(Opened { shared, catalog, targets, log, last, report, lock })
@@ -213,12 +222,12 @@ fn recover(
         catalog
     };
     let report = replay(shared, targets, log.as_ref())?;
-    let logged = log.as_ref().map_or(0, |log| log.found().last);
+    let logged = log.as_ref().map_or(0, |log| log.found().last).max(last_logged(targets));
     let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
     let last = logged.max(persisted.unwrap_or(0));
     let log = match options.read_only {
         true => None,
-        false => Some(continue_log(options, shared, &mut catalog, log)?),
+        false => Some(continue_log(options, shared, &mut catalog, log, logged)?),
     };
     Ok(Ready { catalog, log, last, report })
 }
@@ -317,11 +326,7 @@ fn are_possible(writes: &Writes<'_>, keyspaces: &BTreeMap<u32, catalog::Entry>) 
 }
 
 /// Step 4.
-fn open_engines(
-    shared: &Shared,
-    catalog: &catalog::State,
-    log: Option<&Log>,
-) -> Result<Vec<(String, Target)>> {
+fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String, Target)>> {
     let mut targets = Vec::new();
     for (&id, entry) in &catalog.keyspaces {
         let context = shared.context(id, &entry.options);
@@ -336,19 +341,15 @@ fn open_engines(
             );
             return Err(Error::corruption(&dir, 0, what));
         }
-        let logged = entry.options.logged;
-        if let Some(end) = log.map(|log| log.found().last).filter(|&end| logged && end < persisted)
-        {
-            let what = format!(
-                "the log ends with write number {end}, but keyspace {:?} has persisted up to number \
-                 {persisted}: a part of the log is missing",
-                entry.name
-            );
-            return Err(Error::corruption(&shared.path.join(LOG), 0, what));
-        }
-        targets.push((entry.name.clone(), Target { id, logged, engine }));
+        targets.push((entry.name.clone(), Target { id, logged: entry.options.logged, engine }));
     }
     Ok(targets)
+}
+
+/// The last write to a logged keyspace that an engine has persisted. The log was synced further before.
+fn last_logged(targets: &[(String, Target)]) -> Seqno {
+    let logged = targets.iter().filter(|(_, target)| target.logged);
+    logged.map(|(_, target)| target.engine.persisted()).max().unwrap_or(0)
 }
 
 /// Step 5.
@@ -413,12 +414,14 @@ fn make_room(shared: &Shared, targets: &[(String, Target)], last: Seqno) -> Resu
     Ok(())
 }
 
-/// Step 6.
+/// Step 6. The log goes on with the number after `last`, which is behind its end only where it was cut off below
+/// what a keyspace had persisted.
 fn continue_log(
     options: &DatabaseOptions,
     shared: &Shared,
     catalog: &mut Catalog,
     log: Option<Log>,
+    last: Seqno,
 ) -> Result<(Arc<Segments>, Writer)> {
     let dir = shared.path.join(LOG);
     let fs = Arc::clone(&shared.fs);
@@ -431,7 +434,7 @@ fn continue_log(
         }
         let segments =
             Arc::new(Segments::new(fs, dir, shared.database, layer, shared.budget.memtable, next));
-        let writer = Writer::start(Arc::clone(&segments), None, 0)?;
+        let writer = Writer::start(Arc::clone(&segments))?;
         shared.fs.sync_dir(&shared.path)?;
         catalog.progress(writer.segment().number, &[])?;
         return Ok((segments, writer));
@@ -443,10 +446,9 @@ fn continue_log(
     for read in before {
         segments.add_closed(read.number, read.capacity, read.last);
     }
-    let last = found.last;
     let segment = segments.reopen(end.number, end.capacity)?;
-    let writer = if found.dropped_bytes > 0 {
-        leave_torn(&segments, segment, end, found)?
+    let writer = if found.dropped_bytes > 0 || last > found.last {
+        leave_torn(&segments, segment, end, found, last)?
     } else {
         Writer::resume(Arc::clone(&segments), segment, end.end, last)
     };
@@ -459,16 +461,18 @@ fn continue_log(
 
 /// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and
 /// all other traces of what was dropped are then wiped out first, so that they can never be taken for records
-/// that follow the new ones.
+/// that follow the new ones. Numbers that are left out need a new segment: only its link can tell.
 fn leave_torn(
     segments: &Arc<Segments>,
     segment: Segment,
     end: &ReadSegment,
     found: &Recovered,
+    last: Seqno,
 ) -> Result<Writer> {
-    let last = found.last;
-    match Writer::start(Arc::clone(segments), Some((segment.clone(), end.end)), last) {
-        Err(Error::NoSpace { .. }) => {
+    let started =
+        Writer::start_after(Arc::clone(segments), segment.clone(), end.end, found.last, last);
+    match started {
+        Err(Error::NoSpace { .. }) if last == found.last => {
             segments.wipe(&segment, end.end..end.end + found.torn_bytes)?;
             for &(number, _) in &found.unused {
                 segments.wipe_front(number)?;

@@ -61,7 +61,9 @@ pub enum RecoveryMode {
     #[default]
     Strict,
     /// The log is cut off at the first damage, whatever it was, and the bytes dropped are
-    /// [reported](crate::RecoveryReport). What is left is a prefix of the commit order.
+    /// [reported](crate::RecoveryReport). What is left of the log is a prefix of the commit order. A keyspace that
+    /// had persisted more than that keeps what it has persisted: it is then ahead of the others, and a batch over
+    /// several keyspaces may be there in some of them only. Numbers go on above the largest that is left.
     Tolerant,
 }
 

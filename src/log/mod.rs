@@ -16,6 +16,8 @@ pub(crate) mod edits;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod segment;
+#[cfg(test)]
+mod tests;
 pub(crate) mod writer;
 
 pub(crate) use edits::EditLog;

@@ -100,6 +100,9 @@ impl Opened {
 struct Link {
     previous: u64,
     previous_end: u64,
+    /// The last sequence number of the segment before it.
+    previous_last: Seqno,
+    /// The last sequence number before the next record; larger only behind a log that was cut off.
     last: Seqno,
     len: u64,
 }
@@ -247,14 +250,16 @@ impl Log {
             }
             let capacity = opened.capacity;
             found.chain.push(ReadSegment { number, capacity, end, before, last, writes_end });
-            let follows =
-                |link: &Link| (link.previous, link.previous_end, link.last) == (number, end, last);
+            let follows = |link: &Link| {
+                (link.previous, link.previous_end, link.previous_last) == (number, end, last)
+            };
             let mut later = self.segments.range(number + 1..);
-            let next = later.find(|(_, other)| other.link.as_ref().is_some_and(follows));
-            let Some((&next, other)) = next else { break };
+            let next =
+                later.find_map(|(&number, other)| Some((number, other.link.filter(follows)?)));
+            let Some((next, link)) = next else { break };
             number = next;
-            end = SEGMENT_HEADER + other.link.map_or(0, |link| link.len);
-            before = last;
+            end = SEGMENT_HEADER + link.len;
+            (before, last) = (link.last, link.last);
         }
         found.last = last;
         Ok(())
@@ -340,9 +345,10 @@ fn fields<'a>(record: &Record<'a>) -> Option<Fields<'a>> {
 }
 
 fn link(record: &Record<'_>) -> Option<Link> {
-    let Fields { previous: last, mut body, .. } =
+    let Fields { previous: previous_last, mut body, .. } =
         fields(record).filter(|_| record.kind == RecordKind::Link)?;
     let previous = varint::take(&mut body)?;
     let previous_end = varint::take(&mut body)?;
-    Some(Link { previous, previous_end, last, len: record.len() as u64 })
+    let (last, len) = (record.seqno - 1, record.len() as u64);
+    Some(Link { previous, previous_end, previous_last, last, len })
 }

@@ -60,10 +60,21 @@ struct Closed {
     last: Seqno,
 }
 
+/// A segment that is about to be made.
+#[derive(Debug)]
+struct Plan {
+    number: u64,
+    capacity: u64,
+    /// The file to make it of.
+    recycled: Option<u64>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Oldest first.
     closed: Vec<Closed>,
+    /// Its number is above that of every segment the writer was given, or is being given: whoever plans a
+    /// later one takes or gives up the spare under the same lock.
     spare: Option<Segment>,
     /// Number and capacity of files that may be overwritten.
     recyclable: Vec<(u64, u64)>,
@@ -149,16 +160,19 @@ impl Segments {
     /// prepares one now.
     pub(crate) fn take_next(&self, need: u64) -> Result<Segment> {
         let need = need + SEGMENT_HEADER;
-        let mut state = self.lock();
-        if state.spare.as_ref().is_some_and(|spare| spare.capacity >= need) {
-            let spare = state.spare.take().expect("just seen");
-            state.current_capacity = spare.capacity.min(self.largest);
-            return Ok(spare);
-        }
-        drop(state);
-        // The spare keeps its lower number, and would break the order of numbers: it is given up.
-        self.give_up_spare();
-        let segment = self.prepare(need)?;
+        let plan = {
+            let mut state = self.lock();
+            if let Some(spare) = state.spare.take() {
+                if spare.capacity >= need {
+                    state.current_capacity = spare.capacity.min(self.largest);
+                    return Ok(spare);
+                }
+                // It keeps its number, which would come too late behind the one planned now.
+                state.recyclable.push((spare.number, spare.capacity));
+            }
+            self.plan(&mut state, need)
+        };
+        let segment = self.prepare(plan)?;
         self.lock().current_capacity = segment.capacity.min(self.largest);
         Ok(segment)
     }
@@ -166,18 +180,26 @@ impl Segments {
     /// Prepares the segment that comes after the present one, unless there is one already. Meant for a
     /// background thread; a failure leaves things as they are and shows again when the segment is needed.
     pub(crate) fn prepare_spare(&self) -> Result<()> {
-        if self.lock().spare.is_some() {
-            return Ok(());
-        }
-        let segment = self.prepare(0)?;
+        let plan = {
+            let mut state = self.lock();
+            if state.spare.is_some() {
+                return Ok(());
+            }
+            self.plan(&mut state, 0)
+        };
+        let segment = self.prepare(plan)?;
+        self.offer_spare(segment);
+        Ok(())
+    }
+
+    /// Takes `segment` for the spare, unless the writer has planned a later one itself in the meantime.
+    fn offer_spare(&self, segment: Segment) {
         let mut state = self.lock();
         if state.next_number == segment.number + 1 && state.spare.is_none() {
             state.spare = Some(segment);
         } else {
-            // The writer prepared a later one itself in the meantime.
             state.recyclable.push((segment.number, segment.capacity));
         }
-        Ok(())
     }
 
     /// Notes that the writer has left `segment`, whose last record (or the one before it) has `last`.
@@ -228,27 +250,22 @@ impl Segments {
         self.lock().closed.iter().map(|closed| closed.capacity).sum()
     }
 
-    fn give_up_spare(&self) {
-        let mut state = self.lock();
-        if let Some(spare) = state.spare.take() {
-            state.recyclable.push((spare.number, spare.capacity));
+    /// Chooses what the next segment will be, with room for `need` bytes, and uses up its number.
+    fn plan(&self, state: &mut State, need: u64) -> Plan {
+        let number = state.next_number;
+        state.next_number += 1;
+        let mut capacity = self.next_capacity(state.current_capacity);
+        if need > capacity {
+            capacity = need.next_multiple_of(4096);
         }
+        let fit = state.recyclable.iter().position(|&(_, other)| other == capacity);
+        let recycled = fit.map(|at| state.recyclable.swap_remove(at).0);
+        Plan { number, capacity, recycled }
     }
 
     /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both safe
     /// from power loss and its pages present.
-    fn prepare(&self, need: u64) -> Result<Segment> {
-        let (number, capacity, recycled) = {
-            let mut state = self.lock();
-            let number = state.next_number;
-            state.next_number += 1;
-            let mut capacity = self.next_capacity(state.current_capacity);
-            if need > capacity {
-                capacity = need.next_multiple_of(4096);
-            }
-            let fit = state.recyclable.iter().position(|&(_, other)| other == capacity);
-            (number, capacity, fit.map(|at| state.recyclable.swap_remove(at).0))
-        };
+    fn prepare(&self, Plan { number, capacity, recycled }: Plan) -> Result<Segment> {
         let path = path(&self.dir, number);
         let file = match recycled {
             Some(old) => {
@@ -362,4 +379,41 @@ pub(crate) fn read_header(file: &Path, bytes: &[u8], database: u64, number: u64)
         return Err(Error::corruption(file, 16, "this log segment belongs to another database"));
     }
     Ok(if word(24) == number { Header::Valid { capacity: word(32) } } else { Header::Unused })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::MemoryFs;
+
+    const DIR: &str = "/log";
+
+    fn segments() -> Segments {
+        let fs = Arc::new(MemoryFs::new());
+        fs.create_dir(DIR.as_ref()).unwrap();
+        Segments::new(fs, DIR.into(), 7, Layer::Positional, 0, 1)
+    }
+
+    #[test]
+    fn a_spare_that_comes_too_late_is_given_up() {
+        let segments = segments();
+        let plan = segments.plan(&mut segments.lock(), 0);
+        let late = segments.prepare(plan).unwrap();
+        assert_eq!(segments.take_next(0).unwrap().number, 2);
+        segments.offer_spare(late);
+        assert_eq!(segments.lock().recyclable, [(1, SMALLEST)]);
+        assert_eq!(segments.take_next(0).unwrap().number, 3);
+    }
+
+    #[test]
+    fn a_spare_that_is_too_small_is_given_up() {
+        let segments = segments();
+        segments.prepare_spare().unwrap();
+        let segment = segments.take_next(SMALLEST).unwrap();
+        assert_eq!((segment.number, segment.capacity), (2, SMALLEST + 4096));
+        assert_eq!(segments.lock().recyclable, [(1, SMALLEST)]);
+        segments.prepare_spare().unwrap();
+        segments.prepare_spare().unwrap();
+        assert_eq!(segments.take_next(0).unwrap().number, 3);
+    }
 }

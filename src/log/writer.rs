@@ -5,6 +5,9 @@
 //! was [flushed](Writer::flush) is not, and what a [`SyncPoint`] covers survives power loss once it ran
 //! without error.
 //!
+//! Invariant: a segment that is still to get its promise is in `left`, also while a sync point runs, and none
+//! from the first of them on may be released: see [`Writer::first_in_use`].
+//!
 //! Thread safety: one thread at a time (the commit lock); a [`SyncPoint`] is run outside of it.
 
 use std::sync::Arc;
@@ -36,14 +39,14 @@ pub(crate) struct Writer {
     last: Seqno,
     /// Up to here the log is known to be safe from power loss.
     synced: Seqno,
-    /// Earlier segments, oldest first, whose successors no sync has covered yet.
+    /// Earlier segments, oldest first, whose promises have not been written yet.
     left: Vec<Left>,
     /// Whether segment names may be missing from the synced directory.
     new_names: bool,
 }
 
 /// A segment that the pen has left.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Left {
     segment: Segment,
     /// Where its records end.
@@ -90,25 +93,40 @@ impl Writer {
         }
     }
 
-    /// Starts a new segment behind `previous` (segment and end), or the first one of a database. All up to
-    /// `last` must have been synced. The link is written and synced.
-    pub(crate) fn start(
+    /// Starts the first segment of a database.
+    pub(crate) fn start(segments: Arc<Segments>) -> Result<Self> {
+        Self::start_behind(segments, None, (0, 0), 0)
+    }
+
+    /// Starts a new segment behind `segment`, whose records end at `end` with number `before`. All up to
+    /// `last` must have been synced, in the log or elsewhere: the log goes on with the number after it.
+    pub(crate) fn start_after(
         segments: Arc<Segments>,
-        previous: Option<(Segment, u64)>,
+        segment: Segment,
+        end: u64,
+        before: Seqno,
+        last: Seqno,
+    ) -> Result<Self> {
+        let link = (segment.number, end);
+        Self::start_behind(segments, Some(Left { segment, end, last: before }), link, last)
+    }
+
+    /// The link is written and synced.
+    fn start_behind(
+        segments: Arc<Segments>,
+        left: Option<Left>,
+        link: (u64, u64),
         last: Seqno,
     ) -> Result<Self> {
         let segment = segments.take_next(LINK)?;
         let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last);
-        writer.left =
-            previous.map(|(segment, end)| Left { segment, end, last }).into_iter().collect();
-        let linked = writer.left.first().map(|left| (left.segment.number, left.end));
-        writer.append_link(linked.unwrap_or((0, 0)));
+        let before = left.as_ref().map_or(last, |left| left.last);
+        writer.append_link(link, before);
+        writer.left.extend(left);
         writer.flush()?;
         writer.new_names = true;
         // The segment is empty yet: nothing is to be promised of it in the one before.
-        let previous = std::mem::take(&mut writer.left);
         writer.sync_point()?.run()?;
-        writer.left = previous;
         Ok(writer)
     }
 
@@ -120,6 +138,11 @@ impl Writer {
     /// The segment under the pen: number, capacity and file.
     pub(crate) fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// The number of the first segment that may still be written to. It and all later ones must stay.
+    pub(crate) fn first_in_use(&self) -> u64 {
+        self.left.first().map_or(self.segment.number, |left| left.segment.number)
     }
 
     /// Whether the segment under the pen is at least half full.
@@ -174,7 +197,7 @@ impl Writer {
         self.flush()?;
         // As long as nothing new is to be synced, nothing can be promised of it.
         let is_new = self.last > self.synced;
-        let left = if is_new { std::mem::take(&mut self.left) } else { Vec::new() };
+        let left = if is_new { self.left.clone() } else { Vec::new() };
         let current = Arc::clone(&self.segment.file);
         let names = std::mem::take(&mut self.new_names).then(|| Arc::clone(&self.segments));
         Ok(SyncPoint { left, current, names, last: self.last, synced: self.synced })
@@ -187,6 +210,7 @@ impl Writer {
         }
         self.synced = point.last;
         point.left.iter().try_for_each(|left| promise(left, point.last))?;
+        self.left.drain(..point.left.len());
         if self.end() + 2 * MARK <= self.segment.capacity {
             self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
             self.flush()?;
@@ -208,21 +232,33 @@ impl Writer {
         self.left.push(Left { segment, end, last: self.last });
         self.new_names = true;
         self.flushed = SEGMENT_HEADER;
-        self.append_link((previous, end));
+        self.append_link((previous, end), self.last);
         Ok(())
     }
 
-    fn append_link(&mut self, (number, end): (u64, u64)) {
+    /// `before` is the last sequence number of the segment that the link names.
+    fn append_link(&mut self, (number, end): (u64, u64), before: Seqno) {
         let mut body = Vec::with_capacity(20);
         varint::put(&mut body, number);
         varint::put(&mut body, end);
-        self.append_record(RecordKind::Link, self.last + 1, 0, &[&body]);
+        self.append_record_after(before, RecordKind::Link, self.last + 1, 0, &[&body]);
     }
 
     fn append_record(&mut self, kind: RecordKind, first: Seqno, count: u64, body: &[&[u8]]) {
+        self.append_record_after(self.last, kind, first, count, body);
+    }
+
+    fn append_record_after(
+        &mut self,
+        before: Seqno,
+        kind: RecordKind,
+        first: Seqno,
+        count: u64,
+        body: &[&[u8]],
+    ) {
         let offset = self.end();
         let start = record::begin(&mut self.buffer);
-        put_fields(&mut self.buffer, first, self.last, self.synced, count);
+        put_fields(&mut self.buffer, first, before, self.synced, count);
         for part in body {
             self.buffer.extend_from_slice(part);
         }

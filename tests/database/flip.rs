@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Database, Durability, ErrorKind, RecoveryMode};
+use turbidite::{Database, Durability, ErrorKind, KeyspaceOptions, RecoveryMode};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, Model};
 
@@ -416,4 +416,44 @@ fn damage_below_what_was_synced_is_an_error_and_above_it_is_cut_off() {
         assert_eq!((Fingerprint::of(&db).unwrap(), db.recovery().dropped_bytes), (state, 0));
     }
     assert!(errors > 100 && cuts > 50, "{errors} errors and {cuts} cuts");
+}
+
+#[test]
+fn tolerant_opening_goes_on_where_a_keyspace_has_persisted_past_the_damage() {
+    let setup = MemoryFs::new();
+    let db = history::open(&setup).unwrap();
+    let options = KeyspaceOptions::lsm();
+    let ahead = db.keyspace("ahead", options.clone()).unwrap();
+    let behind = db.keyspace("behind", options).unwrap();
+    for number in 0..100 {
+        ahead.put(format!("{number:02}"), "v").unwrap();
+        behind.put(format!("{number:02}"), "v").unwrap();
+    }
+    ahead.persist().unwrap();
+    db.persist().unwrap();
+    let last = db.stats().last_seqno;
+    drop((ahead, behind, db));
+    let path = Path::new(history::PATH).join("log/000001.log");
+    let middle = used(&read(&setup, &path).unwrap()) / 2;
+    setup.corrupt(&path, middle as u64, 1).unwrap();
+    assert_eq!(history::open(&setup).unwrap_err().kind(), ErrorKind::Corruption);
+
+    let counts = |db: &Database| {
+        ["ahead", "behind"].map(|name| db.open_keyspace(name).unwrap().count().unwrap())
+    };
+    let tolerant = || history::builder(Arc::new(setup.clone())).recovery(RecoveryMode::Tolerant);
+    let reader = tolerant().read_only(true).open().unwrap();
+    let [100, left @ 1..100] = counts(&reader) else { panic!("{:?}", counts(&reader)) };
+    drop(reader);
+    let db = tolerant().open().unwrap();
+    assert_eq!((counts(&db), db.stats().last_seqno), ([100, left], last));
+    assert!(db.recovery().dropped_bytes > 0);
+    assert_eq!(db.verify().unwrap().problems.len(), 0);
+    drop(db);
+    for round in 0..3 {
+        let db = history::open(&setup).unwrap();
+        assert_eq!((counts(&db), db.stats().last_seqno), ([100, left + round], last + round));
+        assert_eq!(db.recovery().dropped_bytes, 0);
+        db.open_keyspace("behind").unwrap().put(format!("more {round}"), "v").unwrap();
+    }
 }
