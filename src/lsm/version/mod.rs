@@ -1,6 +1,8 @@
 //! Which tables make up the tree: immutable versions, and the manifest that records each change.
 
 mod manifest;
+#[cfg(test)]
+pub(crate) mod sample;
 mod table_file;
 
 use std::sync::Arc;
