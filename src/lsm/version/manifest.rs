@@ -380,11 +380,21 @@ mod tests {
         fn hostile_bytes_are_refused_or_make_sense(
             // Small numbers are likelier to be taken for counts and levels that go on.
             bytes in proptest::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..200),
-            counts in proptest::collection::vec(any::<u64>(), 0..8),
+            tables in proptest::collection::vec((0..9_usize, 0..20_u64, any::<[u8; 2]>()), 0..4),
+            (next_id, at, flip) in (0..40_u64, any::<prop::sample::Index>(), any::<u8>()),
         ) {
-            let mut numbers = Vec::new();
-            counts.iter().for_each(|&count| varint::put(&mut numbers, count));
-            for bytes in [&bytes[..], &[&numbers[..], &bytes].concat()] {
+            let home = sample::home();
+            let added: Vec<_> = tables
+                .iter()
+                .map(|&(level, id, ends)| {
+                    (level, sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1))
+                })
+                .collect();
+            // Two that are nearly right, and one that is not.
+            let edit = encode(Numbers { persisted: 1, next_id }, &[], &added);
+            let mut flipped = edit.clone();
+            flipped[at.index(edit.len())] ^= flip;
+            for bytes in [&edit[..], &flipped, &bytes] {
                 if let Some((numbers, edit)) = decoded(bytes) {
                     let sound = |(level, table): &(usize, Arc<TableFile>)| {
                         let meta = &table.meta;
