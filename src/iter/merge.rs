@@ -169,3 +169,106 @@ impl<C: EntryCursor> EntryCursor for Merge<C> {
         self.front().value_slice()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::sample::{self, Entry, Sorted};
+    use super::*;
+    use crate::base::Seqno;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        First,
+        Last,
+        Seek(Vec<u8>, Seqno),
+        SeekBefore(Vec<u8>, Seqno),
+        Next,
+        Prev,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            1 => Just(Step::First),
+            1 => Just(Step::Last),
+            2 => (sample::keys(), 0..70_u64).prop_map(|(key, seqno)| Step::Seek(key, seqno)),
+            2 => (sample::keys(), 0..70_u64).prop_map(|(key, seqno)| Step::SeekBefore(key, seqno)),
+            8 => Just(Step::Next),
+            8 => Just(Step::Prev),
+        ];
+        proptest::collection::vec(step, 0..80)
+    }
+
+    /// Takes a step that can be taken.
+    fn take(cursor: &mut impl EntryCursor, step: &Step) {
+        let done = match step {
+            Step::First => cursor.seek_to_first(),
+            Step::Last => cursor.seek_to_last(),
+            Step::Seek(key, seqno) => cursor.seek(key, Trailer::visible_at(*seqno)),
+            Step::SeekBefore(key, seqno) => cursor.seek_before(key, Trailer::visible_at(*seqno)),
+            Step::Next if cursor.is_valid() => cursor.next(),
+            Step::Prev if cursor.is_valid() => cursor.prev(),
+            Step::Next | Step::Prev => Ok(()),
+        };
+        done.unwrap();
+    }
+
+    /// The merge of entries that are dealt out as `places` says.
+    fn merge(entries: &[Entry], places: &[usize], count: usize) -> Merge<Sorted> {
+        let mut parts = vec![Vec::new(); count];
+        for (entry, place) in entries.iter().zip(places.iter().cycle()) {
+            parts[place % count].push(entry.clone());
+        }
+        Merge::new(parts.into_iter().map(Sorted::new).collect())
+    }
+
+    #[test]
+    fn nothing_merged_is_nothing() {
+        let mut merge = Merge::<Sorted>::new(Vec::new());
+        for step in [Step::First, Step::Last, Step::Seek(Vec::new(), 1), Step::Next] {
+            take(&mut merge, &step);
+            assert!(!merge.is_valid());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_merge_is_like_one_sorted_cursor(
+            entries in sample::entries(0..60),
+            places in proptest::collection::vec(any::<usize>(), 1..60),
+            count in 1..6_usize,
+            steps in steps(),
+        ) {
+            let mut merge = merge(&entries, &places, count);
+            let mut model = Sorted::new(entries);
+            prop_assert!(!merge.is_valid());
+            for step in &steps {
+                take(&mut merge, step);
+                take(&mut model, step);
+                prop_assert_eq!(Entry::at(&merge), Entry::at(&model), "{:?}", step);
+            }
+        }
+
+        #[test]
+        fn both_ways_lead_past_every_entry(
+            entries in sample::entries(0..60),
+            places in proptest::collection::vec(any::<usize>(), 1..60),
+            count in 1..6_usize,
+        ) {
+            let mut merge = merge(&entries, &places, count);
+            merge.seek_to_first().unwrap();
+            for entry in &entries {
+                prop_assert_eq!(Entry::at(&merge), Some(entry.clone()));
+                merge.next().unwrap();
+            }
+            prop_assert!(!merge.is_valid());
+            merge.seek_to_last().unwrap();
+            for entry in entries.iter().rev() {
+                prop_assert_eq!(Entry::at(&merge), Some(entry.clone()));
+                merge.prev().unwrap();
+            }
+            prop_assert!(!merge.is_valid());
+        }
+    }
+}

@@ -5,6 +5,8 @@
 //! above.
 
 mod merge;
+#[cfg(test)]
+mod sample;
 mod visible;
 
 pub(crate) use merge::Merge;

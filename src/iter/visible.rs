@@ -166,3 +166,130 @@ impl<C: EntryCursor + Send> OrderedCursor for Visible<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ops::Bound;
+
+    use proptest::prelude::*;
+
+    use super::super::Merge;
+    use super::super::sample::{self, Entry, Sorted};
+    use super::*;
+
+    /// What a reader at `at` sees.
+    fn seen(entries: &[Entry], at: Seqno) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut oldest_first: Vec<_> =
+            entries.iter().filter(|entry| entry.trailer.seqno() <= at).collect();
+        oldest_first.sort_by_key(|entry| entry.trailer);
+        let mut seen = BTreeMap::new();
+        for entry in oldest_first {
+            match entry.trailer.kind() {
+                Kind::Put => seen.insert(entry.key.clone(), entry.value.clone()),
+                Kind::Delete => seen.remove(&entry.key),
+            };
+        }
+        seen
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        First,
+        Last,
+        Seek(Vec<u8>),
+        SeekBefore(Vec<u8>),
+        Next,
+        Prev,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            1 => Just(Step::First),
+            1 => Just(Step::Last),
+            2 => sample::keys().prop_map(Step::Seek),
+            2 => sample::keys().prop_map(Step::SeekBefore),
+            6 => Just(Step::Next),
+            6 => Just(Step::Prev),
+        ];
+        proptest::collection::vec(step, 0..30)
+    }
+
+    fn take(cursor: &mut impl OrderedCursor, step: &Step) {
+        let done = match step {
+            Step::First => cursor.seek_to_first(),
+            Step::Last => cursor.seek_to_last(),
+            Step::Seek(key) => cursor.seek(key),
+            Step::SeekBefore(key) => cursor.seek_before(key),
+            Step::Next if cursor.is_valid() => cursor.next(),
+            Step::Prev if cursor.is_valid() => cursor.prev(),
+            Step::Next | Step::Prev => Ok(()),
+        };
+        done.unwrap();
+    }
+
+    /// The key a step leads to from `key`.
+    fn lead(
+        seen: &BTreeMap<Vec<u8>, Vec<u8>>,
+        key: Option<Vec<u8>>,
+        step: &Step,
+    ) -> Option<Vec<u8>> {
+        let behind =
+            |from: Bound<&Vec<u8>>| seen.range::<Vec<u8>, _>((from, Bound::Unbounded)).next();
+        let before = |key| seen.range::<Vec<u8>, _>(..key).next_back();
+        let found = match step {
+            Step::First => seen.first_key_value(),
+            Step::Last => seen.last_key_value(),
+            Step::Seek(key) => behind(Bound::Included(key)),
+            Step::SeekBefore(key) => before(key.clone()),
+            Step::Next => behind(Bound::Excluded(&key?)),
+            Step::Prev => before(key?),
+        };
+        found.map(|(key, _)| key.clone())
+    }
+
+    /// Takes the steps and compares each place with the model, for each sequence number.
+    fn walk<C: EntryCursor + Send>(
+        entries: &[Entry],
+        steps: &[Step],
+        cursor: impl Fn() -> C,
+    ) -> std::result::Result<(), TestCaseError> {
+        for at in 0..=entries.len() as u64 {
+            let seen = seen(entries, at);
+            let mut visible = Visible::new(cursor(), at);
+            let mut key = None;
+            prop_assert!(!visible.is_valid());
+            for step in steps {
+                take(&mut visible, step);
+                key = lead(&seen, key, step);
+                prop_assert_eq!(visible.is_valid(), key.is_some(), "{:?} at {}", step, at);
+                if let Some(key) = &key {
+                    prop_assert_eq!(visible.key(), &key[..], "{:?} at {}", step, at);
+                    prop_assert_eq!(visible.value(), &seen[key][..], "{:?} at {}", step, at);
+                    prop_assert_eq!(&*visible.value_slice(), visible.value());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn each_reader_sees_its_state(entries in sample::entries(0..40), steps in steps()) {
+            walk(&entries, &steps, || Sorted::new(entries.clone()))?;
+        }
+
+        #[test]
+        fn through_a_merge_too(
+            entries in sample::entries(0..40),
+            newer in 0..40_u64,
+            steps in steps(),
+        ) {
+            let is_newer = |entry: &Entry| entry.trailer.seqno() > newer;
+            let (above, below): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(is_newer);
+            walk(&entries, &steps, || {
+                Merge::new([above.clone(), below.clone()].map(Sorted::new).into())
+            })?;
+        }
+    }
+}

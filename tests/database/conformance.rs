@@ -4,6 +4,7 @@
 mod closing;
 mod limits;
 mod opening;
+mod race;
 mod reading;
 mod resources;
 mod snapshots;

@@ -8,7 +8,7 @@ use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions}
 use crate::failure::{Failure, Result};
 use crate::size;
 
-/// Which database, and how much memory it may take.
+/// Which database, how much memory it may take, and how a damaged log is treated.
 #[derive(Args, Debug)]
 pub(crate) struct DatabaseArguments {
     /// The directory of the database
@@ -18,6 +18,10 @@ pub(crate) struct DatabaseArguments {
     /// How much memory the database may use, as in 256MiB [default: the library's]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     memory_budget: Option<usize>,
+
+    /// How a damaged log is treated; damage elsewhere is an error either way
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    recovery: Recovery,
 }
 
 impl DatabaseArguments {
@@ -39,7 +43,7 @@ impl DatabaseArguments {
     }
 
     fn builder(&self) -> DatabaseBuilder {
-        let builder = Database::builder(&self.path);
+        let builder = Database::builder(&self.path).recovery(self.recovery.into());
         match self.memory_budget {
             Some(bytes) => builder.memory_budget(bytes),
             None => builder,
@@ -84,6 +88,26 @@ pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Keyspace
             Ok(database.keyspace(name, KeyspaceOptions::lsm())?)
         }
         other => Ok(other?),
+    }
+}
+
+/// How a damaged log is treated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+enum Recovery {
+    /// Damage to what had been synced is an error; only the torn end that a crash leaves is dropped
+    #[default]
+    Strict,
+    /// The log is cut off at the first damage: that write and all writes behind it that are in the log
+    /// only are dropped, for good if the command opens the database for writing
+    Tolerant,
+}
+
+impl From<Recovery> for turbidite::RecoveryMode {
+    fn from(recovery: Recovery) -> Self {
+        match recovery {
+            Recovery::Strict => Self::Strict,
+            Recovery::Tolerant => Self::Tolerant,
+        }
     }
 }
 

@@ -208,3 +208,202 @@ pub(crate) fn remove_leftovers(home: &Home, version: &Version) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::sample;
+    use super::*;
+
+    const DATABASE: u64 = 77;
+
+    /// All that a version says.
+    fn metas(version: &Version) -> Vec<(usize, TableMeta)> {
+        let levels = version.levels.iter().enumerate();
+        levels
+            .flat_map(|(level, tables)| tables.iter().map(move |table| (level, table.meta.clone())))
+            .collect()
+    }
+
+    /// The tree as the manifest keeps it.
+    struct Tree {
+        home: Arc<Home>,
+        manifest: Manifest,
+        version: Version,
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            let home = sample::home();
+            let manifest = Manifest::create(&home, DATABASE).unwrap();
+            Self { home, manifest, version: Version::default() }
+        }
+
+        /// Adds a table to `level` in the place of others; all its writes have the number `persisted`.
+        fn change(&mut self, level: usize, persisted: Seqno, removed: &[u64]) -> u64 {
+            let id = self.manifest.take_id();
+            let key = id.to_be_bytes();
+            let table = sample::table(&self.home, id, (&key, &key), 100, persisted);
+            let edit = Edit { persisted, removed: removed.to_vec(), added: vec![(level, table)] };
+            self.version = self.version.with(&edit.removed, &edit.added).unwrap();
+            self.manifest.record(&edit, &self.version).unwrap();
+            id
+        }
+
+        fn reopen(&mut self) {
+            let (manifest, version) = Manifest::open(&self.home, DATABASE).unwrap();
+            assert_eq!(metas(&version), metas(&self.version));
+            assert_eq!(manifest.persisted(), self.manifest.persisted());
+            (self.manifest, self.version) = (manifest, version);
+            self.manifest.make_writable(&self.home).unwrap();
+        }
+
+        fn file_names(&self) -> Vec<String> {
+            self.home.fs.list(&self.home.dir).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_is_there_again() {
+        let mut tree = Tree::new();
+        tree.reopen();
+        assert_eq!(tree.manifest.persisted(), 0);
+        let first = tree.change(0, 5, &[]);
+        let second = tree.change(0, 9, &[]);
+        assert!(second > first);
+        tree.reopen();
+        assert_eq!(tree.manifest.persisted(), 9);
+        // A compaction changes what is there, not what is persisted.
+        let merged = tree.change(6, 3, &[first, second]);
+        assert!(merged > second);
+        tree.reopen();
+        assert_eq!(metas(&tree.version).len(), 1);
+        assert_eq!(tree.manifest.persisted(), 9);
+        assert!(tree.manifest.take_id() > merged, "a number is used again");
+    }
+
+    #[test]
+    fn new_files_take_everything_over() {
+        let mut tree = Tree::new();
+        let first = tree.file_names();
+        let mut tables = Vec::new();
+        for number in 1..3000 {
+            let removed = if tables.len() > 20 { vec![tables.remove(number % 20)] } else { vec![] };
+            tables.push(tree.change(number % LEVELS, number as u64, &removed));
+            if number % 500 == 0 {
+                tree.reopen();
+            }
+        }
+        assert_ne!(tree.file_names(), first, "there was no new file");
+        assert_eq!(tree.file_names().len(), 1, "superseded files stay behind");
+        tree.reopen();
+        assert_eq!(metas(&tree.version).len(), tables.len());
+    }
+
+    #[test]
+    fn a_missing_and_a_foreign_manifest_are_refused() {
+        let home = sample::home();
+        Manifest::open(&home, DATABASE).unwrap_err();
+        Manifest::create(&home, DATABASE).unwrap();
+        let error = Manifest::open(&home, DATABASE + 1).unwrap_err();
+        assert!(error.to_string().contains("another database"), "{error}");
+        Manifest::open(&home, DATABASE).unwrap();
+    }
+
+    #[test]
+    fn an_edit_that_does_not_fit_is_damage() {
+        let home = sample::home();
+        let table = |id: u64| vec![(3, sample::table(&home, id, (b"a", b"b"), 100, 1))];
+        let twice = [table(4), table(5)].concat();
+        for (removed, added) in [(&[9][..], vec![]), (&[], twice), (&[], table(10))] {
+            let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+            let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
+            let numbers = Numbers { persisted: 1, next_id: 10 };
+            edits.append(&encode(numbers, removed, &added), Vec::new).unwrap();
+            let error = Manifest::open(&home, DATABASE).unwrap_err();
+            assert!(error.to_string().contains("an edit says what cannot be"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_of_tables_are_compared_with_the_version() {
+        let mut tree = Tree::new();
+        let ids = [tree.change(0, 1, &[]), tree.change(0, 2, &[])];
+        let create = |id: u64| drop(tree.home.create(id).unwrap());
+        create(ids[0]);
+        create(ids[1] + 1);
+        let error = check_tables_exist(&tree.home, &tree.version).unwrap_err();
+        assert!(error.to_string().contains("the table is missing"), "{error}");
+        create(ids[1]);
+        check_tables_exist(&tree.home, &tree.version).unwrap();
+        assert_eq!(tree.file_names().len(), 4);
+        remove_leftovers(&tree.home, &tree.version).unwrap();
+        assert_eq!(tree.file_names().len(), 3);
+        check_tables_exist(&tree.home, &tree.version).unwrap();
+        tree.reopen();
+    }
+
+    /// What a decoded edit says; `None` if it was refused.
+    fn decoded(bytes: &[u8]) -> Option<(Numbers, Edit)> {
+        let mut numbers = Numbers::default();
+        let edit = numbers.decode(bytes, &sample::home())?;
+        Some((numbers, edit))
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_comes_back_and_no_part_of_it_passes(
+            (persisted, removed) in (any::<u64>(), proptest::collection::vec(any::<u64>(), 0..5)),
+            tables in proptest::collection::vec((0..LEVELS, 0..100_u64, any::<[u64; 2]>()), 0..5),
+        ) {
+            let home = sample::home();
+            let added: Vec<_> = tables
+                .iter()
+                .map(|&(level, id, [len, seqno])| {
+                    (level, sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno))
+                })
+                .collect();
+            let bytes = encode(Numbers { persisted, next_id: 100 }, &removed, &added);
+            let (numbers, edit) = decoded(&bytes).unwrap();
+            prop_assert_eq!((numbers.persisted, numbers.next_id), (persisted, 100));
+            prop_assert_eq!((edit.persisted, &edit.removed), (persisted, &removed));
+            let says = |added: &[(usize, Arc<TableFile>)]| -> Vec<_> {
+                added.iter().map(|(level, table)| (*level, table.meta.clone())).collect()
+            };
+            prop_assert_eq!(says(&edit.added), says(&added));
+            prop_assert!((0..bytes.len()).all(|len| decoded(&bytes[..len]).is_none()));
+            prop_assert!(decoded(&[&bytes[..], &[0]].concat()).is_none());
+        }
+
+        #[test]
+        fn hostile_bytes_are_refused_or_make_sense(
+            // Small numbers are likelier to be taken for counts and levels that go on.
+            bytes in proptest::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..200),
+            tables in proptest::collection::vec((0..9_usize, 0..20_u64, any::<[u8; 2]>()), 0..4),
+            (next_id, at, flip) in (0..40_u64, any::<prop::sample::Index>(), any::<u8>()),
+        ) {
+            let home = sample::home();
+            let added: Vec<_> = tables
+                .iter()
+                .map(|&(level, id, ends)| {
+                    (level, sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1))
+                })
+                .collect();
+            // Two that are nearly right, and one that is not.
+            let edit = encode(Numbers { persisted: 1, next_id }, &[], &added);
+            let mut flipped = edit.clone();
+            flipped[at.index(edit.len())] ^= flip;
+            for bytes in [&edit[..], &flipped, &bytes] {
+                if let Some((numbers, edit)) = decoded(bytes) {
+                    let sound = |(level, table): &(usize, Arc<TableFile>)| {
+                        let meta = &table.meta;
+                        *level < LEVELS && meta.id < numbers.next_id && meta.smallest <= meta.largest
+                    };
+                    prop_assert!(edit.added.iter().all(sound));
+                    Version::default().with(&edit.removed, &edit.added);
+                }
+            }
+        }
+    }
+}

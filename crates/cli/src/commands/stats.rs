@@ -13,8 +13,8 @@ use crate::size::{Bytes, Count};
 
 /// Show what the database holds and costs
 ///
-/// Entries are stored entries: replaced and deleted ones count until a compaction drops them. Input and
-/// output are what opening the database took.
+/// Entries are stored entries: replaced and deleted ones count until a compaction drops them. Input,
+/// output and cache are what opening the database took.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -43,7 +43,7 @@ impl Arguments {
 }
 
 fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
-    let (io, memory) = (&stats.io, &stats.memory);
+    let (io, memory, cache) = (&stats.io, &stats.memory, &stats.block_cache);
     json!({
         "disk_bytes": stats.disk_bytes,
         "last_seqno": stats.last_seqno,
@@ -56,6 +56,7 @@ fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
             "budget": memory.budget, "memtables": memory.memtables,
             "block_cache": memory.block_cache, "tables": memory.tables,
         },
+        "cache": { "hits": cache.hits, "misses": cache.misses },
         "io": {
             "requests": io.requests, "hits": io.hits,
             "reads": io.reads, "read_bytes": io.read_bytes,
@@ -104,6 +105,8 @@ fn write_database(stats: &Stats, recovery: &RecoveryReport, out: &mut impl Write
         Bytes(memory.block_cache),
         Bytes(memory.tables)
     )?;
+    let cache = &stats.block_cache;
+    writeln!(out, "cache      {} hits, {} misses", Count(cache.hits), Count(cache.misses))?;
     writeln!(
         out,
         "io         {} requests, {} hits, {} reads ({}), {} writes ({}), {} syncs",

@@ -29,6 +29,10 @@ fn help_tells_commands_and_exit_codes() {
         let help = place.run(&[name, "--help"]).text();
         assert!(help.contains("Example") && help.contains(&format!("turbidite {name}")), "{help}");
     }
+    for name in COMMANDS.iter().filter(|name| !["bench", "completions", "man"].contains(name)) {
+        let help = place.run(&[name, "--help"]).text();
+        assert!(help.contains("--recovery") && help.contains("are dropped"), "{help}");
+    }
     let version = place.run(&["--version"]).text();
     assert_eq!(version, format!("turbidite {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -64,7 +64,7 @@ fn a_missing_keyspace_is_2_and_creates_nothing() {
 #[test]
 fn wrong_usage_is_2() {
     let place = filled();
-    let wrong: [&[&str]; 8] = [
+    let wrong: [&[&str]; 9] = [
         &[],
         &["no-such-command"],
         &["get", "DB"],
@@ -72,6 +72,7 @@ fn wrong_usage_is_2() {
         &["scan", "DB", "--limit", "many"],
         &["get", "DB", "key", "--memory-budget", "1 parsec"],
         &["put", "DB", "k", "v", "--durability", "maybe"],
+        &["get", "DB", "key", "--recovery", "perhaps"],
         &["bench", "--value-entropy", "2"],
     ];
     for arguments in wrong {
@@ -112,6 +113,71 @@ fn damage_is_3() {
     }
     assert!(damaged > 0);
     place.run(&["verify", "DB"]).bad(3);
+}
+
+/// A database with three synced writes in its log, the second of them damaged.
+fn with_a_damaged_log() -> Place {
+    let place = Place::new();
+    let durability = turbidite::Durability::Sync;
+    let database = turbidite::Database::builder(place.path("db")).durability(durability).open();
+    let database = database.unwrap();
+    let keyspace = database.keyspace("default", turbidite::KeyspaceOptions::lsm()).unwrap();
+    for (key, value) in [("key", "value"), ("lost", "damaged"), ("lost too", "whole")] {
+        keyspace.put(key, value).unwrap();
+    }
+    drop(keyspace);
+    database.close().unwrap();
+    let mut found = 0;
+    for entry in fs::read_dir(place.path("db/log")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(7).position(|part| part == b"damaged") {
+            bytes[at] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1);
+    place
+}
+
+#[test]
+fn a_damaged_log_is_3_unless_recovery_is_tolerant() {
+    let place = with_a_damaged_log();
+    for arguments in READING {
+        let tolerant = place.run(&[arguments, &["--recovery", "tolerant"]].concat());
+        match arguments[0] {
+            "verify" => assert!(tolerant.out.ends_with(b" 1 problems\n"), "{tolerant:?}"),
+            _ => drop(tolerant.good()),
+        }
+        // Whoever only reads repairs nothing.
+        place.run(&[arguments, &["--recovery", "strict"]].concat()).bad(3);
+        let message = place.run(arguments).bad(3);
+        assert!(message.contains("tolerant recovery"), "{message}");
+    }
+    let scan = ["scan", "DB", "--recovery", "tolerant"];
+    assert_eq!(place.run(&scan).text(), "key\tvalue\n");
+    let stats = place.run(&["stats", "DB", "--json", "--recovery", "tolerant"]).json().remove(0);
+    assert!(stats["recovery"]["dropped_bytes"].as_u64().unwrap() > 0, "{stats}");
+}
+
+#[test]
+fn whoever_writes_makes_tolerant_recovery_final() {
+    let files = Place::new();
+    let file = files.file("lines", b"new\tvalue\n");
+    let changing: [(&[&str], &str); 4] = [
+        (&["put", "DB", "new", "value"], "key\nnew\n"),
+        (&["import", "DB", &file, "--format", "tsv", "--key", "1"], "key\nnew\n"),
+        (&["delete", "DB", "key"], ""),
+        (&["compact", "DB"], "key\n"),
+    ];
+    for (arguments, left) in changing {
+        let place = with_a_damaged_log();
+        place.run(arguments).bad(3);
+        place.run(&[arguments, &["--recovery", "tolerant"]].concat()).good();
+        assert_eq!(place.run(&["scan", "DB", "--keys-only"]).text(), left, "{arguments:?}");
+        place.run(&["verify", "DB"]).good();
+    }
 }
 
 #[test]

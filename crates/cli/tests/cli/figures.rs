@@ -52,11 +52,13 @@ fn stats() {
     let (place, _) = imported();
     place.run(&["compact", "DB"]).good();
     let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
-    let expected = ["disk_bytes", "last_seqno", "log", "recovery", "memory", "io", "keyspaces"];
+    let expected =
+        ["disk_bytes", "last_seqno", "log", "recovery", "memory", "cache", "io", "keyspaces"];
     assert_eq!(names(&stats), expected);
     assert_eq!(names(&stats["log"]), ["segments", "bytes"]);
     assert_eq!(names(&stats["recovery"]), ["replayed_batches", "dropped_bytes"]);
     assert_eq!(names(&stats["memory"]), ["budget", "memtables", "block_cache", "tables"]);
+    assert_eq!(names(&stats["cache"]), ["hits", "misses"]);
     let expected = ["requests", "hits", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
     assert_eq!(names(&stats["io"]), expected);
     let expected = [
@@ -77,6 +79,7 @@ fn stats() {
     }
     let text = place.run(&["stats", "DB"]).text();
     assert!(text.contains("on disk") && text.contains("default.order"), "{text}");
+    assert!(text.contains("cache      0 hits, 0 misses\n"), "{text}");
 }
 
 #[test]

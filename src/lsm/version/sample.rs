@@ -1,0 +1,42 @@
+//! Tables to test with that exist in name only: nothing here is ever opened.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use super::{Home, TableFile, TableMeta};
+use crate::base::Seqno;
+use crate::budget::Budget;
+use crate::cache::{BlockCache, OpenFiles};
+use crate::vfs::{Fs, Layer, MemoryFs};
+
+/// The directory `/tree` of an empty file system in memory.
+pub(crate) fn home() -> Arc<Home> {
+    let fs = Arc::new(MemoryFs::new());
+    let dir = PathBuf::from("/tree");
+    fs.create_dir(&dir).unwrap();
+    let blocks = Arc::new(BlockCache::new(0));
+    let open_files = Arc::new(OpenFiles::new(Arc::new(Budget::new(1 << 20)), Arc::clone(&blocks)));
+    let layer = Mutex::new(Layer::Positional);
+    Arc::new(Home { fs, dir, layer, identity: 7, blocks, open_files })
+}
+
+/// A table of `len` bytes with the keys from `smallest` to `largest`, all written at `seqno`.
+pub(crate) fn table(
+    home: &Arc<Home>,
+    id: u64,
+    (smallest, largest): (&[u8], &[u8]),
+    len: u64,
+    seqno: Seqno,
+) -> Arc<TableFile> {
+    let meta = TableMeta {
+        id,
+        len,
+        entries: 2,
+        tombstones: 1,
+        smallest: smallest.to_vec(),
+        largest: largest.to_vec(),
+        smallest_seqno: seqno,
+        largest_seqno: seqno,
+    };
+    TableFile::new(meta, Arc::clone(home))
+}
