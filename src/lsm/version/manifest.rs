@@ -87,6 +87,10 @@ impl Manifest {
                 .and_then(|edit| version.with(&edit.removed, &edit.added))
                 .ok_or_else(|| Error::corruption(path, 0, "an edit says what cannot be"))?;
         }
+        let mut ids = std::collections::HashSet::new();
+        if !version.tables().all(|table| ids.insert(table.meta.id)) {
+            return Err(Error::corruption(path, 0, "a table is in two places"));
+        }
         Ok((Self { edits: Log::Read(found), numbers }, version))
     }
 
