@@ -104,7 +104,8 @@ impl DatabaseBuilder {
     /// # Errors
     /// `NotADatabase` if the path is a file, holds something else, or holds nothing and may not be created;
     /// `Locked` if somebody has it open; `NewerFormat`; `Corruption`; `Invalid` for a budget below 8 MiB;
-    /// `Io`, `NoSpace`. After an error, what was on disk is unchanged.
+    /// `Io`, `NoSpace`. Damage is found before anything is changed. After
+    /// `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(self) -> Result<Database> {
         if self.0.memory_budget < MIN_MEMORY_BUDGET {
             return Err(Error::Invalid(format!(
