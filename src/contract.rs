@@ -89,7 +89,7 @@ pub(crate) trait Engine: Send + Sync {
     fn pressure(&self) -> u32;
     /// Why the engine's background work does not get on, while it is retried.
     fn trouble(&self) -> Option<Error>;
-    /// Rewrites the persisted data into its most compact form, and waits for it.
+    /// Persists, rewrites the data into its most compact form, and waits for it.
     fn compact(&self) -> Result<()>;
     /// Waits until no background work is due.
     fn settle(&self) -> Result<()>;

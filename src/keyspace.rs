@@ -199,7 +199,8 @@ impl Keyspace {
     /// # Errors
     /// As [`persist`](Self::persist).
     pub fn compact(&self) -> Result<()> {
-        self.persist()?;
+        self.database.check_writable()?;
+        self.database.cut(&self.open.target)?;
         self.open.target.engine.compact()
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Pen {
     batches: u64,
     /// The segment for whose successor the housekeeper was asked.
     asked_in: u64,
+    /// Where the front of a single write is encoded.
+    head: Vec<u8>,
 }
 
 impl Pen {
@@ -119,7 +121,13 @@ impl Committer {
         Self {
             visibility,
             budget,
-            pen: Mutex::new(Pen { writer: None, last: 0, batches: 0, asked_in: 0 }),
+            pen: Mutex::new(Pen {
+                writer: None,
+                last: 0,
+                batches: 0,
+                asked_in: 0,
+                head: Vec::new(),
+            }),
             queue: Mutex::default(),
             syncing: Mutex::default(),
             sync_done: Condvar::new(),
@@ -359,9 +367,9 @@ impl Committer {
             let writer = pen.writer.as_mut().expect("a database that takes writes has a log");
             match *writes {
                 Writes::One { target, kind, key, value } => {
-                    let mut head = Vec::with_capacity(32 + key.len());
-                    entry::put_head(&mut head, target.id, kind, key, value.len());
-                    writer.append(first, 1, &[&head, value])
+                    pen.head.clear();
+                    entry::put_head(&mut pen.head, target.id, kind, key, value.len());
+                    writer.append(first, 1, &[&pen.head, value])
                 }
                 Writes::Many(writes) => writer.append(first, logged, &[&writes.logged]),
             }

@@ -47,14 +47,15 @@ pub(super) type Place = u32;
 
 /// The chunk pointers: a table that is replaced by a larger one when it is full. Old tables are kept until
 /// the end, for readers that still look at them.
-type Table = Box<[AtomicPtr<u8>]>;
+type Table = [AtomicPtr<u8>];
 
-/// What only the allocating thread may touch.
+/// What only the allocating thread may touch. It owns all memory of the arena, by pointers that readers have
+/// copies of; it is freed when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Pen {
-    tables: Vec<Table>,
+    tables: Vec<NonNull<Table>>,
     chunks: Vec<(NonNull<u8>, Layout)>,
-    large: Vec<Box<[u8]>>,
+    large: Vec<NonNull<[u8]>>,
     current: [Current; 3],
 }
 
@@ -67,6 +68,14 @@ impl Drop for Pen {
             // SAFETY: the chunk was allocated with this layout and is freed once, here; the arena's
             // owner is going away, so nobody reads it any more.
             unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+        for &table in &self.tables {
+            // SAFETY: it came from a box, and goes back into one once, here; as above.
+            drop(unsafe { Box::from_raw(table.as_ptr()) });
+        }
+        for &large in &self.large {
+            // SAFETY: likewise.
+            drop(unsafe { Box::from_raw(large.as_ptr()) });
         }
     }
 }
@@ -121,10 +130,9 @@ impl Arena {
     /// Keeps a copy of `bytes` that is too large for a piece; it lives as long as the pen.
     pub(super) fn keep_large(&self, pen: &mut Pen, bytes: &[u8]) -> NonNull<u8> {
         self.allocated.fetch_add(bytes.len(), Ordering::Relaxed);
-        let copy: Box<[u8]> = bytes.into();
-        let start = NonNull::from(&copy[..]).cast();
+        let copy = NonNull::from(Box::leak(Box::<[u8]>::from(bytes)));
         pen.large.push(copy);
-        start
+        copy.cast()
     }
 
     fn add_chunk(&self, pen: &mut Pen, need: usize, before: usize) -> Current {
@@ -138,15 +146,21 @@ impl Arena {
         };
         pen.chunks.push((chunk, layout));
         self.allocated.fetch_add(size, Ordering::Relaxed);
-        if pen.tables.last().is_none_or(|table| table.len() == index) {
-            let len = (2 * index).max(16);
-            let pointer = |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
-            let table: Table = (0..len).map(|i| AtomicPtr::new(pointer(i))).collect();
-            self.table.store(table.as_ptr().cast_mut(), Ordering::Release);
-            pen.tables.push(table);
-        } else {
-            pen.tables.last().expect("not the first")[index]
-                .store(chunk.as_ptr(), Ordering::Release);
+        match pen.tables.last() {
+            Some(table) if index < table.len() => {
+                // SAFETY: the table lives as long as the pen, and is only used as atomics.
+                let pointers = unsafe { table.as_ref() };
+                pointers[index].store(chunk.as_ptr(), Ordering::Release);
+            }
+            _ => {
+                let len = (2 * index).max(16);
+                let pointer =
+                    |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
+                let table: Box<Table> = (0..len).map(|i| AtomicPtr::new(pointer(i))).collect();
+                let table = NonNull::from(Box::leak(table));
+                pen.tables.push(table);
+                self.table.store(table.cast().as_ptr(), Ordering::Release);
+            }
         }
         Current { chunk: index, used: 0, size }
     }
