@@ -1,0 +1,3 @@
+//! The hash engine: keys without order, found by their hash.
+
+mod index;
