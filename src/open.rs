@@ -29,7 +29,7 @@ use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::stats::RecoveryReport;
-use crate::vfs::{Access, Fs, LockGuard, PathKind};
+use crate::vfs::{Access, BatchReader, Fs, LockGuard, PathKind};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
@@ -45,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) visibility: Arc<Visibility>,
+    pub(crate) reader: Arc<BatchReader>,
     pub(crate) background: Arc<Background>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) bell: Arc<Bell>,
@@ -101,6 +102,7 @@ impl Shared {
             blocks,
             budget,
             visibility,
+            reader: Arc::new(BatchReader::new(BatchReader::DEPTH)),
             background: Arc::new(background),
             committer,
             bell: Arc::default(),
@@ -120,6 +122,7 @@ impl Shared {
             blocks: Arc::clone(&self.blocks),
             open_files: Arc::clone(&self.open_files),
             visibility: Arc::clone(&self.visibility),
+            reader: Arc::clone(&self.reader),
             background: Arc::clone(&self.background),
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
             read_only: self.read_only,
@@ -388,6 +391,8 @@ fn replay(
             report.replayed_batches += 1;
             let last = writes.first + writes.count - 1;
             targets.iter().for_each(|(_, target)| target.engine.end_batch(last));
+            // Nobody reads yet; engines may drop what has been superseded.
+            shared.visibility.publish(last);
         }
         Ok(())
     })?;

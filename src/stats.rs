@@ -47,6 +47,8 @@ pub struct MemoryStats {
     pub block_cache: u64,
     /// Indexes and filters of open tables.
     pub tables: u64,
+    /// Indexes of hash keyspaces.
+    pub indexes: u64,
 }
 
 /// How the block cache does, since the database was opened. Scans read past it, and mapped files need none.
@@ -81,6 +83,23 @@ pub struct KeyspaceStats {
     pub compactions: u64,
     /// The shape of its LSM-tree; empty for other engines.
     pub levels: Vec<LevelStats>,
+}
+
+impl KeyspaceStats {
+    /// Figures of an empty keyspace without a name.
+    pub(crate) fn new(engine: EngineKind, layer: Layer) -> Self {
+        Self {
+            name: String::new(),
+            engine,
+            layer,
+            entries: 0,
+            disk_bytes: 0,
+            memory_bytes: 0,
+            flushes: 0,
+            compactions: 0,
+            levels: Vec::new(),
+        }
+    }
 }
 
 /// One level of an LSM-tree.

@@ -44,12 +44,6 @@ impl Address {
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
-
-    /// The address with these [`bits`](Self::bits), if it may be a record's.
-    #[inline]
-    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
-        (bits != 0 && bits >> Self::BITS == 0).then_some(Self(bits))
-    }
 }
 
 /// What the index knows of one record. Never zero.
@@ -77,6 +71,17 @@ impl Entry {
     #[inline]
     pub(super) fn bits(self) -> u64 {
         self.0
+    }
+
+    /// All that an entry says, in 47 bits.
+    #[inline]
+    pub(crate) fn packed(self) -> u64 {
+        self.0
+    }
+
+    /// The entry that was [`packed`](Self::packed); `None` if none can have been.
+    pub(crate) fn from_packed(bits: u64) -> Option<Self> {
+        (bits >> Self::BITS == 0).then_some(Self(bits)).filter(|entry| entry.address().0 != 0)
     }
 
     #[inline]
@@ -198,11 +203,12 @@ mod tests {
         fn parts_come_back(slot in 0u32..1 << 23, unit in 1u32..1 << 17, units in 1u32.., dead: bool) {
             let address = Address::new(slot, unit);
             prop_assert_eq!((address.slot(), address.unit()), (slot, unit));
-            prop_assert_eq!(Address::from_bits(address.bits()), Some(address));
-            prop_assert_eq!(Address::from_bits(address.bits() | 1 << 40), None);
             let entry = Entry::new(address, units, dead);
             prop_assert_eq!((entry.address(), entry.is_tombstone()), (address, dead));
             prop_assert!(entry.units_at_most().is_none_or(|bound| bound >= units));
+            prop_assert_eq!(Entry::from_packed(entry.packed()), Some(entry));
+            prop_assert_eq!(Entry::from_packed(entry.packed() | 1 << 47), None);
+            prop_assert_eq!(Entry::from_packed(entry.packed() & !0xff_ffff_ffff), None);
             prop_assert_eq!(Entry::from_word(entry.bits() | 0x1ffff << 47), entry);
         }
     }

@@ -16,7 +16,7 @@ fn random(i: u64) -> u64 {
 }
 
 fn entry(address: u64) -> Entry {
-    let address = Address::from_bits(address).unwrap();
+    let address = Address::new((address >> 17) as u32, (address & 0x1ffff) as u32);
     Entry::new(address, 1 + address.unit() % 1000, address.bits().is_multiple_of(3))
 }
 
