@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions};
+use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions, Layer};
 
 use crate::failure::{Failure, Result};
 use crate::size;
@@ -139,4 +140,18 @@ pub(crate) struct DurabilityArguments {
     /// When a write counts as done
     #[arg(long, value_enum, default_value_t)]
     pub(crate) durability: Durability,
+}
+
+/// Reads the name of a file layer.
+pub(crate) fn layer_parser() -> impl TypedValueParser<Value = Layer> {
+    let layers = [
+        ("mmap", "A shared memory mapping"),
+        ("pos", "Positional calls through the system's page cache"),
+        ("pos-block", "The same, in whole blocks"),
+        ("pos-block-cache", "The same, with a page cache in the process"),
+        ("pos-direct", "Positional calls in whole blocks, past the system's page cache"),
+        ("pos-direct-cache", "The same, with a page cache in the process"),
+    ];
+    let names = layers.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Layer>())
 }
