@@ -185,7 +185,9 @@ fn a_database_in_use_is_4() {
         assert!(message.contains("in use"), "{message}");
     }
     database.close().unwrap();
-    place.run(&["get", "DB", "key"]).good();
+    // A process that another test has just forked holds the lock too, until it becomes a command.
+    let freed = || place.run(&["get", "DB", "key"]).code == Some(0);
+    assert!((0..100).any(|_| freed()));
 }
 
 #[test]
