@@ -8,7 +8,7 @@ use clap::Args;
 use tempfile::TempDir;
 use turbidite::Layer;
 
-use crate::arguments;
+use crate::arguments::{self, LayerArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::size;
@@ -37,10 +37,11 @@ use crate::workload::{
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Figures with --json:
-  One object for each phase; a figure that does not apply is 0. The names are engine, file, log_file,
-  durability, phase, keys, order, records, threads, batch, latency_run, operations, found,
-  close_seconds, open_seconds, seconds, settle_seconds, ops_per_second, p50_us, p99_us, p999_us,
-  max_us, written_bytes, space_bytes, write_amplification, space_amplification, peak_rss_bytes, io.
+  One object for each phase; a figure that does not apply is 0. The names are engine, file,
+  block_size, page_cache_pages, log_file, durability, phase, keys, order, records, threads, batch,
+  latency_run, operations, found, close_seconds, open_seconds, seconds, settle_seconds,
+  ops_per_second, p50_us, p99_us, p999_us, max_us, written_bytes, space_bytes, write_amplification,
+  space_amplification, peak_rss_bytes, io.
   The names in io are requests, hits, reads, read_bytes, writes, written_bytes, syncs: what the file
   layer did in the phase. found counts the keys of get and miss that were there; hits are requests
   that a page cache of the file layer answered.
@@ -49,15 +50,15 @@ Examples:
   turbidite bench
   turbidite bench --file mmap --order skewed --threads 4 --phases fill,get,scan,overwrite,get
   turbidite bench --keys study --file mmap --durability none --phases fill,get
+  turbidite bench --file pos-block-cache --block-size 1024 --page-cache 1000 --phases fill,get
   turbidite bench --batch 32 --phases fill,get,miss
   turbidite bench --durability sync --records 10000 --phases fill --dir /mnt/disk --json")]
 pub(crate) struct Arguments {
     /// The index structure
     #[arg(long, value_enum, default_value = "lsm")]
     engine: Engine,
-    /// How the keyspace's files are reached
-    #[arg(long, value_name = "LAYER", default_value = "pos", value_parser = arguments::layer_parser())]
-    file: Layer,
+    #[command(flatten)]
+    layer: LayerArguments,
     /// How the log's files are reached
     #[arg(long, value_name = "LAYER", default_value = "mmap", hide_possible_values = true, value_parser = arguments::layer_parser())]
     log_file: Layer,
@@ -94,7 +95,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     latency_run: Option<u32>,
     /// Close and open the database before each reading phase that follows a writing one, so that its
-    /// own caches are cold. The page cache of the system stays warm [default with --keys study]
+    /// own caches are cold. The page cache of the system stays warm. Opening counts as done when the
+    /// database has settled [default with --keys study]
     #[arg(long, overrides_with = "no_reopen")]
     reopen: bool,
     /// Leave the database open over all phases [default without --keys study]
@@ -173,7 +175,7 @@ impl Arguments {
         let study = self.keys == Keys::Study;
         Ok(Plan {
             engine: self.engine,
-            file: self.file,
+            file: self.layer.layer()?,
             log_file: self.log_file,
             durability: self.durability,
             memory_budget: self.memory_budget,

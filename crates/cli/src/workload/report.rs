@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use turbidite::MemoryStats;
+use turbidite::{Layer, MemoryStats};
 
 use super::counters::Counters;
 use super::{Keys, Phase, Plan, Reopening, name};
@@ -64,6 +64,8 @@ impl Measurement {
         json!({
             "engine": name(plan.engine),
             "file": plan.file.to_string(),
+            "block_size": plan.file.block_size().unwrap_or(0),
+            "page_cache_pages": plan.file.page_cache_pages().unwrap_or(0),
             "log_file": plan.log_file.to_string(),
             "durability": name(plan.durability),
             "phase": name(self.phase),
@@ -207,7 +209,7 @@ impl Heading<'_> {
             "turbidite {}: engine {}, file {}, log file {}, durability {}, {}, {}, {}, seed {}",
             env!("CARGO_PKG_VERSION"),
             name(plan.engine),
-            plan.file,
+            with_sizes(plan.file),
             plan.log_file,
             name(plan.durability),
             match plan.keys {
@@ -255,6 +257,15 @@ impl Heading<'_> {
             false => "no cache is dropped between the phases",
         };
         writeln!(out, "in {}; {between}\n", self.place)
+    }
+}
+
+/// A layer's name with its sizes.
+fn with_sizes(layer: Layer) -> String {
+    match (layer.page_cache_pages(), layer.block_size()) {
+        (Some(pages), Some(size)) => format!("{layer} ({} pages of {size} B)", Count(pages.into())),
+        (None, Some(size)) => format!("{layer} (blocks of {size} B)"),
+        _ => layer.to_string(),
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Store {
     pub(super) keyspace: Keyspace,
 }
 
-/// How long it took to close the database and to open it again; 0 if that was not done.
+/// How long it took to close the database, and to open it again and let it settle; 0 if that was not done.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Reopening {
     pub(super) close_seconds: f64,
@@ -45,6 +45,7 @@ impl Store {
         let close_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
         let store = Self::open(builder, options)?;
+        store.database.settle()?;
         let open_seconds = start.elapsed().as_secs_f64();
         Ok((store, Reopening { close_seconds, open_seconds }))
     }

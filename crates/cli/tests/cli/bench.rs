@@ -2,9 +2,11 @@
 
 use super::*;
 
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 30] = [
     "engine",
     "file",
+    "block_size",
+    "page_cache_pages",
     "log_file",
     "durability",
     "phase",
@@ -66,7 +68,7 @@ fn names_and_figures() {
         assert_eq!(names(&line["io"]), IO_NAMES);
         assert!(IO_NAMES.iter().all(|name| line["io"][name].is_u64()), "{line}");
         assert_eq!(line["io"]["written_bytes"], line["written_bytes"]);
-        for name in &NAMES[7..27] {
+        for name in &NAMES[9..29] {
             assert!(line[name].as_f64().is_some_and(|figure| figure >= 0.0), "{name}: {line}");
         }
         assert_eq!((&line["records"], &line["threads"]), (&3000.into(), &1.into()));
@@ -185,7 +187,7 @@ fn a_kept_database_can_be_looked_at() {
 #[test]
 fn senseless_benchmarks_are_refused() {
     let place = Place::new();
-    let wrong: [&[&str]; 19] = [
+    let wrong: [&[&str]; 26] = [
         &["--phases", "get"],
         &["--phases", "scan,fill"],
         &["--phases", "fill,delete,get"],
@@ -205,6 +207,13 @@ fn senseless_benchmarks_are_refused() {
         &["--file", "tape"],
         &["--file", "positional"],
         &["--log-file", "tape"],
+        &["--block-size", "4096"],
+        &["--page-cache", "8"],
+        &["--file", "pos-block", "--page-cache", "8"],
+        &["--file", "pos-block", "--block-size", "1000"],
+        &["--file", "pos-block-cache", "--page-cache", "0"],
+        &["--file", "pos-direct-cache", "--page-cache", "many"],
+        &["--file", "mmap", "--block-size", "512"],
     ];
     for options in wrong {
         assert_eq!(place.run(&[&["bench"], options].concat()).code, Some(2), "{options:?}");
@@ -345,4 +354,29 @@ fn the_help_lists_all_layers() {
     for part in ["--keys", "--batch", "--reopen", "--no-reopen", "--latency-run", "stays warm"] {
         assert!(help.contains(part), "{part}: {help}");
     }
+}
+
+#[test]
+fn layers_with_sizes() {
+    let sizes: [(&[&str], u64, u64); 4] = [
+        (&["mmap"], 0, 0),
+        (&["pos"], 0, 0),
+        (&["pos-block", "--block-size", "1024"], 1024, 0),
+        (&["pos-direct", "--block-size", "8192"], 8192, 0),
+    ];
+    for (options, block_size, pages) in sizes {
+        let phases = ["--phases", "fill,get,scan", "--reopen", "--file"];
+        let lines = bench_with("500", &[&phases[..], options].concat());
+        for line in &lines {
+            assert_eq!(line["file"], options[0]);
+            assert_eq!(
+                (&line["block_size"], &line["page_cache_pages"]),
+                (&block_size.into(), &pages.into())
+            );
+        }
+    }
+    let options = ["--file", "pos-block", "--block-size", "1024"];
+    let arguments = ["bench", "--records", "100", "--phases", "fill"];
+    let text = Place::new().run(&[&arguments[..], &options].concat()).text();
+    assert!(text.contains("file pos-block (blocks of 1024 B)"), "{text}");
 }
