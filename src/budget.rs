@@ -3,12 +3,16 @@
 //! | part | share | what happens at its limit |
 //! |---|---|---|
 //! | memtables | up to 3/8 | writers are slowed down, then wait for a flush |
-//! | open tables (index, filter) | up to 1/4 | tables not lately used are closed |
-//! | block cache | what memtables, indexes and open tables leave | blocks are evicted |
-//! | indexes of hash keyspaces | up to 1/2 | writes are refused |
+//! | page caches of file layers | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
+//! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
+//! | open tables (index, filter) | up to 1/4, or half of what is left | tables not lately used are closed |
+//! | block cache | what the others leave | blocks are evicted |
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::{Error, Result};
 
 /// The largest size at which a memtable is frozen.
 const LARGEST_MEMTABLE: usize = 128 << 20;
@@ -22,10 +26,60 @@ pub(crate) struct Budget {
     pub(crate) memtable: usize,
     /// All memtables together, of all keyspaces, frozen ones included.
     pub(crate) memtables: usize,
-    /// All indexes and filters of open tables.
-    pub(crate) tables: usize,
     used_by_memtables: AtomicUsize,
     used_by_indexes: AtomicUsize,
+    page_caches: AtomicUsize,
+}
+
+/// The part of the budget that a page cache has; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct PageMemory {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl PageMemory {
+    /// The part of a page cache that takes `bytes`.
+    ///
+    /// # Errors
+    /// `Invalid` if page caches would take more than half of the budget.
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Self> {
+        let mut memory = Self { budget: Arc::clone(budget), bytes: 0 };
+        memory.resize(bytes)?;
+        Ok(memory)
+    }
+
+    /// Makes it the part of a page cache that takes `bytes`. After an error, which is that of
+    /// [`new`](Self::new), it is what it was.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<()> {
+        let most = (self.budget.total / 2).saturating_sub(self.budget.indexes_used());
+        let used = &self.budget.page_caches;
+        let sum = |used: usize| (used - self.bytes).saturating_add(bytes);
+        let fits = |used| Some(sum(used)).filter(|&sum| sum <= most || bytes <= self.bytes);
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|used| {
+            Error::Invalid(format!(
+                "page caches of {} bytes in all are too large for a memory budget of {} bytes, of which they \
+                 may take half together with indexes of {} bytes: give fewer pages, or a budget of at least {} bytes",
+                sum(used),
+                self.budget.total,
+                self.budget.indexes_used(),
+                sum(used).saturating_add(self.budget.indexes_used()).saturating_mul(2)
+            ))
+        })?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for PageMemory {
+    fn drop(&mut self) {
+        self.budget.page_caches.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Budget {
@@ -35,9 +89,9 @@ impl Budget {
             total,
             memtable: (memtables / 3).min(LARGEST_MEMTABLE),
             memtables,
-            tables: total / 4,
             used_by_memtables: AtomicUsize::new(0),
             used_by_indexes: AtomicUsize::new(0),
+            page_caches: AtomicUsize::new(0),
         }
     }
 
@@ -63,18 +117,56 @@ impl Budget {
 
     /// Whether indexes of hash keyspaces take all that they may.
     pub(crate) fn indexes_are_full(&self) -> bool {
-        self.indexes_used() >= self.total / 2
+        self.indexes_used() >= self.total / 2 - self.page_caches().min(self.total / 4)
     }
 
     /// Bytes that open tables and the block cache may take together now: what memtables and indexes leave, with
     /// room for one more memtable to grow before this is asked again.
     pub(crate) fn for_reads(&self) -> usize {
         let writes = (self.memtables_used() + self.memtable).min(self.memtables);
-        (self.total / 16 * 15).saturating_sub(writes + self.indexes_used())
+        (self.total / 16 * 15 - writes).saturating_sub(self.page_caches() + self.indexes_used())
+    }
+
+    /// All indexes and filters of open tables.
+    pub(crate) fn tables(&self) -> usize {
+        (self.total / 4).min(self.for_reads() / 2)
+    }
+
+    /// Bytes that page caches have been given.
+    pub(crate) fn page_caches(&self) -> usize {
+        self.page_caches.load(Ordering::Relaxed)
     }
 
     /// Bytes that all memtables take.
     pub(crate) fn memtables_used(&self) -> usize {
         self.used_by_memtables.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_caches_take_from_what_reads_have_and_give_it_back() {
+        let budget = Arc::new(Budget::new(16 << 20));
+        let (reads, tables) = (budget.for_reads(), budget.tables());
+        assert_eq!(tables, 4 << 20);
+        let mut one = PageMemory::new(&budget, 3 << 20).unwrap();
+        let two = PageMemory::new(&budget, 4 << 20).unwrap();
+        assert_eq!(budget.for_reads(), reads - (7 << 20));
+        assert!(budget.tables() < tables);
+        let error = one.resize((4 << 20) + 1).unwrap_err().to_string();
+        for number in ["8388609", "16777216", "16777218"] {
+            assert!(error.contains(number), "{error}");
+        }
+        assert_eq!((one.bytes(), budget.page_caches()), (3 << 20, 7 << 20));
+        one.resize(4 << 20).unwrap();
+        budget.grow_memtables(100 << 20);
+        assert!(budget.for_reads() > 0);
+        drop(two);
+        one.resize(0).unwrap();
+        assert_eq!(budget.page_caches(), 0);
+        assert!(PageMemory::new(&budget, usize::MAX).is_err());
     }
 }

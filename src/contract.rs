@@ -124,7 +124,7 @@ pub(crate) trait Engine: Send + Sync {
     fn stats(&self) -> KeyspaceStats;
     /// How files are reached that are opened now.
     fn layer(&self) -> Layer;
-    /// Reaches files through `layer` from now on; those that are open stay as they are.
+    /// Reaches files through `layer` from now on; those that are open are opened anew at their next use.
     fn set_layer(&self, layer: Layer);
     /// Stops taking up background work, and waits for what callers' threads do of it; called before the
     /// engine is dropped.

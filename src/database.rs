@@ -11,6 +11,7 @@ use crate::batch::Batch;
 use crate::builder::{DatabaseBuilder, DatabaseOptions};
 use crate::catalog::Catalog;
 use crate::commit::{Committer, Target};
+use crate::contract::Engine;
 use crate::engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::housekeeper::Housekeeper;
@@ -20,7 +21,7 @@ use crate::open::{self, Opened, Shared};
 use crate::options::{Durability, KeyspaceOptions, RecoveryMode};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
-use crate::vfs::LockGuard;
+use crate::vfs::{Layer, LockGuard};
 
 /// The longest name of a keyspace, in bytes.
 const MAX_NAME_LEN: usize = 255;
@@ -266,6 +267,20 @@ impl Inner {
         keyspaces.values().cloned().collect()
     }
 
+    /// Makes the engine of a keyspace under the catalog's next id, and adds the keyspace to the catalog.
+    fn create_engine(
+        &self,
+        catalog: &mut Catalog,
+        name: &str,
+        options: &KeyspaceOptions,
+    ) -> Result<Arc<dyn Engine>> {
+        let context = self.shared.context(catalog.next_id(), options.layer.unwrap_or_default())?;
+        let engine = engine::create(options.engine, context)?;
+        self.shared.sync_keyspaces()?;
+        catalog.add(name, options).map_err(|error| self.failed_change(error))?;
+        Ok(engine)
+    }
+
     fn create_keyspace(
         &self,
         catalog: &mut Catalog,
@@ -279,10 +294,15 @@ impl Inner {
                 name.len()
             )));
         }
+        let layer = options.resolve_layer(Layer::default())?;
+        open::probe(&self.shared.fs, &self.shared.path, layer)?;
         let id = catalog.next_id();
-        let engine = engine::create(options.engine, self.shared.context(id, options))?;
-        self.shared.sync_keyspaces()?;
-        catalog.add(name, options).map_err(|error| self.failed_change(error))?;
+        let made = self.create_engine(
+            catalog,
+            name,
+            &KeyspaceOptions::of(options.engine, layer, options.logged),
+        );
+        let engine = made.inspect_err(|_| self.shared.forget(id))?;
         let target = Target { id, logged: options.logged, engine };
         let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target));
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
@@ -309,16 +329,27 @@ impl Inner {
                 log(wanted.logged)
             )));
         }
-        let Some(layer) = wanted.layer.filter(|&layer| layer != open.target.engine.layer()) else {
+        let layer = wanted.resolve_layer(info.layer)?;
+        if layer == info.layer {
             return Ok(());
-        };
-        if !self.shared.read_only {
-            self.check_writable()?;
-            let noted = catalog.set_layer(open.target.id, layer);
-            noted.map_err(|error| self.failed_change(error))?;
+        }
+        let Some(files) = self.shared.files(open.target.id) else { return Ok(()) };
+        let before = files.reserve(layer)?;
+        if !self.shared.read_only
+            && let Err(error) = self.note_layer(catalog, open.target.id, layer)
+        {
+            files.resize(before)?;
+            return Err(error);
         }
         open.target.engine.set_layer(layer);
+        self.shared.open_files.rebalance();
         Ok(())
+    }
+
+    fn note_layer(&self, catalog: &mut Catalog, id: u32, layer: Layer) -> Result<()> {
+        self.check_writable()?;
+        open::probe(&self.shared.fs, &self.shared.path, layer)?;
+        catalog.set_layer(id, layer).map_err(|error| self.failed_change(error))
     }
 
     /// After want of space the catalog is as it was; after another error that is unknown.

@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::base::rng::Rng;
 use crate::base::{Seqno, Visibility};
-use crate::budget::Budget;
+use crate::budget::{Budget, PageMemory};
 use crate::builder::DatabaseOptions;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::catalog::{self, Catalog};
@@ -27,14 +27,16 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
-use crate::options::{KeyspaceOptions, RecoveryMode};
+use crate::options::RecoveryMode;
 use crate::stats::RecoveryReport;
-use crate::vfs::{Access, BatchReader, Fs, LockGuard, PathKind};
+use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PathKind};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
 const LOG: &str = "log";
 const KEYSPACES: &str = "keyspaces";
+/// There only while a file layer is tried out.
+const PROBE: &str = "probe";
 
 /// What the engines of a database share.
 pub(crate) struct Shared {
@@ -42,6 +44,9 @@ pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) database: u64,
     pub(crate) budget: Arc<Budget>,
+    log_files: Files,
+    /// By the keyspace's id.
+    files: Mutex<BTreeMap<u32, Arc<Files>>>,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) visibility: Arc<Visibility>,
@@ -50,6 +55,57 @@ pub(crate) struct Shared {
     pub(crate) committer: Arc<Committer>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) read_only: bool,
+}
+
+/// How the files of a keyspace, or those of the log, are reached: they share a page cache.
+pub(crate) struct Files {
+    fs: Arc<LayeredFs>,
+    memory: Mutex<PageMemory>,
+}
+
+impl Files {
+    /// Files on `fs` that are to be reached through `layer`.
+    fn new(fs: &Arc<dyn Fs>, budget: &Arc<Budget>, layer: Layer) -> Result<Self> {
+        layer.check()?;
+        let memory = Mutex::new(PageMemory::new(budget, layer.page_cache_bytes())?);
+        Ok(Self { fs: Arc::new(LayeredFs::new(Arc::clone(fs))), memory })
+    }
+
+    /// Takes the memory of `layer` in place of that of the layer before, whose bytes are given.
+    pub(crate) fn reserve(&self, layer: Layer) -> Result<usize> {
+        self.resize(layer.page_cache_bytes())
+    }
+
+    /// Takes `bytes` of memory; gives what was taken before.
+    pub(crate) fn resize(&self, bytes: usize) -> Result<usize> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = memory.bytes();
+        memory.resize(bytes).map(|()| before)
+    }
+}
+
+/// An error if files in `dir` cannot be reached through `layer`: found out with a file that is gone afterwards.
+/// A full disk does not tell.
+pub(crate) fn probe(fs: &Arc<dyn Fs>, dir: &Path, layer: Layer) -> Result<()> {
+    let (Layer::Direct { block_size } | Layer::DirectCache { block_size, .. }) = layer else {
+        return Ok(());
+    };
+    let (path, direct) = (dir.join(PROBE), Layer::Direct { block_size });
+    let fs = LayeredFs::new(Arc::clone(fs));
+    // One that a crash left behind will do.
+    let file = match fs.kind(&path)? {
+        Some(_) => fs.open(&path, Access::Write, direct),
+        None => fs.create(&path, direct),
+    };
+    let is_there = file.is_ok();
+    let probed = file.and_then(|file| file.write_at(0, &vec![0; block_size as usize]));
+    if is_there {
+        fs.remove(&path)?;
+    }
+    match probed {
+        Err(Error::NoSpace { .. }) => Ok(()),
+        probed => probed,
+    }
 }
 
 /// What the engines see of the database around them.
@@ -80,6 +136,9 @@ impl Host for EngineHost {
 impl Shared {
     fn new(options: &DatabaseOptions, database: u64) -> Result<Self> {
         let budget = Arc::new(Budget::new(options.memory_budget));
+        // Without a writer the log is read by positional calls.
+        let log_layer = if options.read_only { Layer::Positional } else { options.log_layer };
+        let log_files = Files::new(&options.fs, &budget, log_layer)?;
         let blocks = Arc::new(BlockCache::new(budget.for_reads() as u64));
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
@@ -101,6 +160,8 @@ impl Shared {
             open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
             blocks,
             budget,
+            log_files,
+            files: Mutex::default(),
             visibility,
             reader: Arc::new(BatchReader::new(BatchReader::DEPTH)),
             background: Arc::new(background),
@@ -110,13 +171,17 @@ impl Shared {
         })
     }
 
-    /// What the engine of keyspace `id` is given.
-    pub(crate) fn context(&self, id: u32, options: &KeyspaceOptions) -> Context {
+    /// What the engine of keyspace `id`, whose files are reached through `layer`, is given.
+    pub(crate) fn context(&self, id: u32, layer: Layer) -> Result<Context> {
         let committer = Arc::clone(&self.committer);
-        Context {
-            fs: Arc::clone(&self.fs),
+        let files = Arc::new(Files::new(&self.fs, &self.budget, layer)?);
+        let fs: Arc<LayeredFs> = Arc::clone(&files.fs);
+        self.lock_files().insert(id, files);
+        self.open_files.rebalance();
+        Ok(Context {
+            fs,
             dir: self.path.join(KEYSPACES).join(id.to_string()),
-            layer: options.layer.unwrap_or_default(),
+            layer,
             identity: crate::base::hash::file_identity(self.database, u64::from(id)),
             budget: Arc::clone(&self.budget),
             blocks: Arc::clone(&self.blocks),
@@ -126,7 +191,22 @@ impl Shared {
             background: Arc::clone(&self.background),
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
             read_only: self.read_only,
-        }
+        })
+    }
+
+    /// How the files of keyspace `id` are reached.
+    pub(crate) fn files(&self, id: u32) -> Option<Arc<Files>> {
+        self.lock_files().get(&id).cloned()
+    }
+
+    /// Lets go of what [`context`](Self::context) made for a keyspace that could not be.
+    pub(crate) fn forget(&self, id: u32) {
+        self.lock_files().remove(&id);
+        self.open_files.rebalance();
+    }
+
+    fn lock_files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Files>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the directory of keyspace `id` durable in the one above it.
@@ -153,12 +233,16 @@ pub(crate) struct Opened {
 /// Opens the database that `options` name.
 pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let (fs, path) = (&options.fs, &options.path);
+    options.log_layer.check()?;
     let is_new = !is_database(options)?;
     if is_new {
-        create_path(&**fs, path)?;
+        create_path(options)?;
     }
     let access = if options.read_only { Access::Read } else { Access::Write };
     let lock = fs.lock(&path.join(LOCK), access)?;
+    if !is_new && !options.read_only {
+        probe(fs, path, options.log_layer)?;
+    }
     if is_new && Catalog::read(&**fs, path)?.is_none() {
         Catalog::create(Arc::clone(fs), path, Rng::entropy(), NO_LOG)?;
     }
@@ -288,7 +372,8 @@ fn is_database(options: &DatabaseOptions) -> Result<bool> {
                 return Ok(true);
             }
             // An interrupted creation leaves no more than these.
-            let foreign = names.iter().find(|name| *name != LOCK && !Catalog::is_file(name));
+            let is_ours = |name: &str| [LOCK, PROBE].contains(&name) || Catalog::is_file(name);
+            let foreign = names.iter().find(|name| !is_ours(name));
             match foreign {
                 Some(name) => {
                     Err(not_a_database(path, &format!("it has no catalog, but holds {name:?}")))
@@ -305,9 +390,18 @@ fn not_a_database(path: &Path, what: &str) -> Error {
 }
 
 /// Makes the database's directory and those above it, safe from power loss. All of them are synced: an earlier
-/// creation may have been interrupted. One that may not be opened is not one that was made here.
-fn create_path(fs: &dyn Fs, path: &Path) -> Result<()> {
+/// creation may have been interrupted. One that may not be opened is not one that was made here. If the log's
+/// files could not be reached there as they shall be, it is not made.
+fn create_path(options: &DatabaseOptions) -> Result<()> {
+    let (fs, path) = (&*options.fs, &options.path);
+    let is_there = fs.kind(path)?.is_some();
     fs.create_dir(path)?;
+    if let Err(error) = probe(&options.fs, path, options.log_layer) {
+        if !is_there && let Err(left) = fs.remove_dir(path) {
+            log::warn!("an empty directory stays behind: {left}");
+        }
+        return Err(error);
+    }
     path.ancestors().skip(1).try_for_each(|dir| match sync_dir(fs, dir) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
@@ -332,7 +426,12 @@ fn are_possible(writes: &Writes<'_>, keyspaces: &BTreeMap<u32, catalog::Entry>) 
 fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String, Target)>> {
     let mut targets = Vec::new();
     for (&id, entry) in &catalog.keyspaces {
-        let context = shared.context(id, &entry.options);
+        let layer = entry.options.layer.unwrap_or_default();
+        let named = |error| match error {
+            Error::Invalid(what) => Error::Invalid(format!("keyspace {:?}: {what}", entry.name)),
+            error => error,
+        };
+        let context = shared.context(id, layer).map_err(named)?;
         let dir = context.dir.clone();
         let engine = engine::open(entry.options.engine, context)?;
         let persisted = engine.persisted();
@@ -429,7 +528,7 @@ fn continue_log(
     last: Seqno,
 ) -> Result<(Arc<Segments>, Writer)> {
     let dir = shared.path.join(LOG);
-    let fs = Arc::clone(&shared.fs);
+    let fs: Arc<LayeredFs> = Arc::clone(&shared.log_files.fs);
     let next = log.as_ref().map_or(1, |log| log.found().largest_number + 1);
     let layer = options.log_layer;
     let Some(log) = log else {
@@ -455,7 +554,7 @@ fn continue_log(
     let writer = if found.dropped_bytes > 0 || last > found.last {
         leave_torn(&segments, segment, end, found, last)?
     } else {
-        Writer::resume(Arc::clone(&segments), segment, end.end, last)
+        Writer::resume(Arc::clone(&segments), segment, end.end, last)?
     };
     for &(number, len) in &found.unused {
         segments.add_recyclable(number, len);
@@ -482,7 +581,7 @@ fn leave_torn(
             for &(number, _) in &found.unused {
                 segments.wipe_front(number)?;
             }
-            Ok(Writer::resume(Arc::clone(segments), segment, end.end, last))
+            Writer::resume(Arc::clone(segments), segment, end.end, last)
         }
         Ok(writer) => {
             segments.close(&segment, end.last);

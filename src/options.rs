@@ -97,26 +97,6 @@ impl FromStr for EngineKind {
     }
 }
 
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Mmap => "mmap",
-            Self::Positional => "pos",
-        })
-    }
-}
-
-impl FromStr for Layer {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "mmap" => Ok(Self::Mmap),
-            "pos" => Ok(Self::Positional),
-            _ => Err(Error::Invalid(format!("unknown file layer {name:?}: one of mmap, pos"))),
-        }
-    }
-}
-
 /// What a keyspace is made of. Engine and logging are fixed when the keyspace is created; the file layer
 /// may change each time it is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,6 +104,10 @@ pub struct KeyspaceOptions {
     pub(crate) engine: EngineKind,
     /// `None`: as it is; for a new keyspace, the default.
     pub(crate) layer: Option<Layer>,
+    /// In place of the layer's own.
+    block_size: Option<u32>,
+    /// In place of the layer's own.
+    pages: Option<u32>,
     pub(crate) logged: bool,
 }
 
@@ -131,7 +115,12 @@ impl KeyspaceOptions {
     /// A keyspace on a log-structured merge-tree, with positional files and the log.
     #[must_use]
     pub fn lsm() -> Self {
-        Self { engine: EngineKind::Lsm, layer: None, logged: true }
+        Self { engine: EngineKind::Lsm, layer: None, block_size: None, pages: None, logged: true }
+    }
+
+    /// Options that leave nothing open.
+    pub(crate) fn of(engine: EngineKind, layer: Layer, logged: bool) -> Self {
+        Self { engine, layer: Some(layer), block_size: None, pages: None, logged }
     }
 
     /// A keyspace in a hash table, with positional files and the log. It has no order: ranges, prefixes and
@@ -150,6 +139,41 @@ impl KeyspaceOptions {
         self
     }
 
+    /// The size of the blocks in which the keyspace's files are reached, in bytes: a power of two from 512 to
+    /// 1 MiB. The layer must be one that has blocks. Default: as the layer says, which is 4096 if it was made
+    /// from its name.
+    #[must_use]
+    pub fn block_size(mut self, bytes: u32) -> Self {
+        self.block_size = Some(bytes);
+        self
+    }
+
+    /// How many pages, each of the block size, the keyspace's page cache has: at least one. The layer must be
+    /// one that has a page cache. Its memory is a part of the
+    /// [memory budget](crate::DatabaseBuilder::memory_budget). Default: as the layer says, which is 4096 if it
+    /// was made from its name.
+    #[must_use]
+    pub fn page_cache_pages(mut self, pages: u32) -> Self {
+        self.pages = Some(pages);
+        self
+    }
+
+    /// The layer that is asked for, `present` being the one if none is named.
+    ///
+    /// # Errors
+    /// `Invalid` if it has no place for a size that was given, or if a size is impossible.
+    pub(crate) fn resolve_layer(&self, present: Layer) -> Result<Layer> {
+        let mut layer = self.layer.unwrap_or(present);
+        if let Some(bytes) = self.block_size {
+            layer = layer.with_block_size(bytes)?;
+        }
+        if let Some(pages) = self.pages {
+            layer = layer.with_page_cache_pages(pages)?;
+        }
+        layer.check()?;
+        Ok(layer)
+    }
+
     /// Whether writes go through the log. Without it (durability "none") a put is cheaper, and survives
     /// only a clean close or a [`persist`](crate::Keyspace::persist): after a crash the keyspace holds a
     /// prefix of its own writes. Default: `true`.
@@ -157,5 +181,41 @@ impl KeyspaceOptions {
     pub fn log(mut self, logged: bool) -> Self {
         self.logged = logged;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_layer_are_combined_in_any_order() {
+        let cached = Layer::BlockCache { block_size: 512, pages: 9 };
+        let wanted = Layer::BlockCache { block_size: 8192, pages: 7 };
+        let before = KeyspaceOptions::lsm().block_size(8192).page_cache_pages(7).layer(cached);
+        let behind = KeyspaceOptions::lsm().layer(cached).page_cache_pages(7).block_size(8192);
+        assert_eq!(before, behind);
+        assert_eq!(before.resolve_layer(Layer::Mmap).unwrap(), wanted);
+        let open = KeyspaceOptions::lsm().block_size(8192);
+        let resolved = open.resolve_layer(Layer::Direct { block_size: 512 }).unwrap();
+        assert_eq!(resolved, Layer::Direct { block_size: 8192 });
+        assert_eq!(KeyspaceOptions::lsm().resolve_layer(cached).unwrap(), cached);
+    }
+
+    #[test]
+    fn sizes_without_a_place_are_refused() {
+        let refused = |options: KeyspaceOptions, text: &str| {
+            let error = options.resolve_layer(Layer::Positional).unwrap_err();
+            assert!(matches!(&error, Error::Invalid(what) if what.contains(text)), "{error}");
+        };
+        let block = Layer::Block { block_size: 4096 };
+        let cached = Layer::DirectCache { block_size: 4096, pages: 1 };
+        refused(KeyspaceOptions::lsm().block_size(4096), "pos has no blocks");
+        refused(KeyspaceOptions::lsm().page_cache_pages(8), "pos has no page cache");
+        refused(KeyspaceOptions::lsm().page_cache_pages(8).layer(block), "pos-block has no page");
+        refused(KeyspaceOptions::lsm().page_cache_pages(0).layer(cached), "at least one page");
+        for size in [0, 256, 1000, 2 << 20] {
+            refused(KeyspaceOptions::lsm().block_size(size).layer(block), "a power of two");
+        }
     }
 }

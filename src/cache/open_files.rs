@@ -56,7 +56,7 @@ impl OpenFiles {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Each file is passed over at most once, and the new one is not looked at.
         let mut looks = 2 * queue.len();
-        while looks > 0 && (self.memory() > self.budget.tables || queue.len() >= MOST_FILES) {
+        while looks > 0 && (self.memory() > self.budget.tables() || queue.len() >= MOST_FILES) {
             looks -= 1;
             let Some(next) = queue.pop_front() else { break };
             let Some(open) = next.upgrade() else { continue };
@@ -79,7 +79,7 @@ impl OpenFiles {
 
 impl std::fmt::Debug for OpenFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OpenFiles({} of {} bytes)", self.memory(), self.budget.tables)
+        write!(f, "OpenFiles({} of {} bytes)", self.memory(), self.budget.tables())
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_was_not_used_is_closed_first() {
         let budget = Arc::new(Budget::new(400));
-        assert_eq!(budget.tables, 100);
+        assert_eq!(budget.tables(), 100);
         let files = OpenFiles::new(budget, Arc::new(BlockCache::new(1000)));
         let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();
         let open = |file: &Arc<Open>, memory| {

@@ -8,9 +8,10 @@
 //!
 //! ```text
 //! edit      := tag u8, fields
-//! 1 create    id, engine u8, layer u8, logged u8, name (length in front)
+//! 1 create    id, engine u8, layer, logged u8, name (length in front)
 //! 2 progress  floor (segment number), count, then count times: id, persisted
-//! 3 layer     id, layer u8
+//! 3 layer     id, layer
+//! layer     := kind u8; for a layer of blocks, block size; with a page cache, pages
 //! snapshot  := next id, edits that rebuild the state, each with its length in front
 //! ```
 //! Integers without a width are varints.
@@ -121,7 +122,7 @@ impl Catalog {
     pub(crate) fn set_layer(&mut self, id: u32, layer: Layer) -> Result<()> {
         let mut edit = vec![3];
         varint::put(&mut edit, u64::from(id));
-        edit.push(layer_byte(layer));
+        put_layer(&mut edit, layer);
         self.change(&edit)
     }
 
@@ -169,10 +170,10 @@ impl State {
             1 => {
                 let id = take_u32(bytes)?;
                 let engine = engine_of(varint::take(bytes)?)?;
-                let layer = layer_of(varint::take(bytes)?)?;
+                let layer = take_layer(bytes)?;
                 let logged = varint::take(bytes)? != 0;
                 let name = String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?;
-                let options = KeyspaceOptions { engine, layer: Some(layer), logged };
+                let options = KeyspaceOptions::of(engine, layer, logged);
                 let known = self.keyspaces.values().any(|entry| entry.name == name);
                 let entry = Entry { name, options, persisted: 0 };
                 if known || self.keyspaces.insert(id, entry).is_some() {
@@ -189,7 +190,7 @@ impl State {
             }
             3 => {
                 let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
-                entry.options.layer = Some(layer_of(varint::take(bytes)?)?);
+                entry.options.layer = Some(take_layer(bytes)?);
             }
             _ => return None,
         }
@@ -204,7 +205,7 @@ fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
         EngineKind::Lsm => 1,
         EngineKind::Hash => 2,
     });
-    edit.push(layer_byte(options.layer.unwrap_or_default()));
+    put_layer(&mut edit, options.layer.unwrap_or_default());
     edit.push(u8::from(options.logged));
     varint::put_prefixed(&mut edit, name.as_bytes());
     edit
@@ -229,19 +230,33 @@ fn engine_of(byte: u64) -> Option<EngineKind> {
     }
 }
 
-fn layer_byte(layer: Layer) -> u8 {
-    match layer {
+fn put_layer(edit: &mut Vec<u8>, layer: Layer) {
+    edit.push(match layer {
         Layer::Mmap => 1,
         Layer::Positional => 2,
+        Layer::Block { .. } => 3,
+        Layer::BlockCache { .. } => 4,
+        Layer::Direct { .. } => 5,
+        Layer::DirectCache { .. } => 6,
+    });
+    for size in layer.block_size().into_iter().chain(layer.page_cache_pages()) {
+        varint::put(edit, u64::from(size));
     }
 }
 
-fn layer_of(byte: u64) -> Option<Layer> {
-    match byte {
-        1 => Some(Layer::Mmap),
-        2 => Some(Layer::Positional),
-        _ => None,
-    }
+fn take_layer(bytes: &mut &[u8]) -> Option<Layer> {
+    let kind = varint::take(bytes)?;
+    let mut size = || take_u32(bytes);
+    let layer = match kind {
+        1 => Layer::Mmap,
+        2 => Layer::Positional,
+        3 => Layer::Block { block_size: size()? },
+        4 => Layer::BlockCache { block_size: size()?, pages: size()? },
+        5 => Layer::Direct { block_size: size()? },
+        6 => Layer::DirectCache { block_size: size()?, pages: size()? },
+        _ => return None,
+    };
+    layer.check().is_ok().then_some(layer)
 }
 
 fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
@@ -263,6 +278,49 @@ mod tests {
         assert!(again.read_snapshot(&state.snapshot()).is_some());
         assert_eq!(again, state);
         assert_eq!((again.floor, again.keyspaces[&2].persisted, again.next_id), (9, 77, 3));
+    }
+
+    #[test]
+    fn every_layer_round_trips() {
+        let small = Layer::DirectCache { block_size: 512, pages: 1 };
+        let large = Layer::BlockCache { block_size: 1 << 20, pages: u32::MAX };
+        for layer in Layer::ALL.into_iter().chain([small, large]) {
+            let mut state = State { next_id: 1, ..State::default() };
+            let options = KeyspaceOptions::lsm().layer(layer);
+            assert!(state.apply(&create_edit(1, "one", &options)).is_some());
+            assert_eq!(state.keyspaces[&1].options, options);
+            let mut again = State::default();
+            assert!(again.read_snapshot(&state.snapshot()).is_some());
+            assert_eq!(again, state);
+            let mut edit = vec![3, 1];
+            put_layer(&mut edit, layer);
+            for cut in 2..edit.len() {
+                assert!(state.apply(&edit[..cut]).is_none());
+            }
+            assert!(state.apply(&edit).is_some());
+            assert_eq!(state.keyspaces[&1].options.layer, Some(layer));
+        }
+        // What format 1 had from the beginning.
+        for (layer, byte) in [(Layer::Mmap, 1), (Layer::Positional, 2)] {
+            let mut bytes = Vec::new();
+            put_layer(&mut bytes, layer);
+            assert_eq!(bytes, [byte]);
+        }
+    }
+
+    #[test]
+    fn impossible_layers_are_refused() {
+        for layer in [
+            Layer::Block { block_size: 1000 },
+            Layer::Direct { block_size: 0 },
+            Layer::BlockCache { block_size: 4096, pages: 0 },
+        ] {
+            let mut bytes = Vec::new();
+            put_layer(&mut bytes, layer);
+            assert_eq!(take_layer(&mut &bytes[..]), None);
+        }
+        assert_eq!(take_layer(&mut &[7, 0, 0][..]), None);
+        assert_eq!(take_layer(&mut &[3, 255, 255, 255, 255, 255, 1][..]), None);
     }
 
     #[test]

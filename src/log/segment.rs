@@ -111,7 +111,13 @@ impl Segments {
 
     /// The capacity of the segment after one of `current` bytes.
     fn next_capacity(&self, current: u64) -> u64 {
-        (2 * current).clamp(SMALLEST, self.largest)
+        (2 * current).clamp(SMALLEST, self.largest).next_multiple_of(self.block())
+    }
+
+    /// What the capacity of a segment is a multiple of, so that its last block is not a partial one: a file that
+    /// is padded for a moment would be of the wrong length if the process were killed then.
+    fn block(&self) -> u64 {
+        self.layer.block_size().map_or(1, u64::from)
     }
 
     pub(crate) fn fs(&self) -> &dyn Fs {
@@ -125,7 +131,10 @@ impl Segments {
     /// Opens segment `number` for writing where recovery left it.
     pub(crate) fn reopen(&self, number: u64, capacity: u64) -> Result<Segment> {
         let path = path(&self.dir, number);
-        let file = self.fs.open(&path, Access::Write, self.layer)?;
+        // It may have been made for another layer.
+        let is_whole = capacity.is_multiple_of(self.block());
+        let layer = if is_whole { self.layer } else { Layer::Positional };
+        let file = self.fs.open(&path, Access::Write, layer)?;
         file.allocate(capacity)?;
         self.lock().current_capacity = capacity;
         Ok(Segment { number, identity: identity(self.database, number), capacity, file })
@@ -256,7 +265,7 @@ impl Segments {
         state.next_number += 1;
         let mut capacity = self.next_capacity(state.current_capacity);
         if need > capacity {
-            capacity = need.next_multiple_of(4096);
+            capacity = need.next_multiple_of(self.block().max(4096));
         }
         let fit = state.recyclable.iter().position(|&(_, other)| other == capacity);
         let recycled = fit.map(|at| state.recyclable.swap_remove(at).0);

@@ -8,7 +8,7 @@ use super::{Log, Segments, Writer};
 use crate::base::Seqno;
 use crate::error::{ErrorKind, Result};
 use crate::options::RecoveryMode;
-use crate::vfs::{Fs, Layer, MemoryFs};
+use crate::vfs::{FaultFs, Fs, Layer, LayeredFs, MemoryFs, Operation};
 
 const DIR: &str = "/log";
 const DATABASE: u64 = 7;
@@ -16,14 +16,27 @@ const DATABASE: u64 = 7;
 const LARGE: usize = 50_000;
 
 struct Setup {
+    layer: Layer,
     fs: MemoryFs,
     segments: Arc<Segments>,
     writer: Writer,
 }
 
-fn segments(fs: &MemoryFs, next: u64) -> Arc<Segments> {
-    let fs = Arc::new(fs.clone());
-    Arc::new(Segments::new(fs, DIR.into(), DATABASE, Layer::Positional, 0, next))
+fn segments(fs: &MemoryFs, layer: Layer, next: u64) -> Arc<Segments> {
+    let fs = Arc::new(LayeredFs::new(Arc::new(fs.clone())));
+    Arc::new(Segments::new(fs, DIR.into(), DATABASE, layer, 0, next))
+}
+
+/// Runs a test over a new log on every layer, with blocks smaller and larger than its records.
+fn everywhere(test: impl Fn(Setup)) {
+    for layer in Layer::ALL.into_iter().filter(|l| l.page_cache_pages().is_none()) {
+        let layer = layer.with_page_cache_pages(8).unwrap_or(layer);
+        for size in [512, 4096, 32768] {
+            let layer = layer.with_block_size(size).unwrap_or(layer);
+            eprintln!("{layer:?}");
+            test(Setup::new(layer));
+        }
+    }
 }
 
 fn path(number: u64) -> PathBuf {
@@ -54,12 +67,12 @@ fn expected(numbers: impl IntoIterator<Item = Seqno>, len: usize) -> Vec<(Seqno,
 }
 
 impl Setup {
-    fn new() -> Self {
+    fn new(layer: Layer) -> Self {
         let fs = MemoryFs::new();
         fs.create_dir(DIR.as_ref()).unwrap();
-        let segments = segments(&fs, 1);
+        let segments = segments(&fs, layer, 1);
         let writer = Writer::start(Arc::clone(&segments)).unwrap();
-        Self { fs, segments, writer }
+        Self { layer, fs, segments, writer }
     }
 
     fn append(&mut self, numbers: impl IntoIterator<Item = Seqno>, len: usize) {
@@ -75,146 +88,205 @@ impl Setup {
     }
 
     /// Goes on behind what `log` found, in a new segment, with the number after `last`.
-    fn go_on(fs: MemoryFs, log: &Log, last: Seqno) -> Self {
+    fn go_on(self, log: &Log, last: Seqno) -> Self {
+        let Self { layer, fs, .. } = self;
         let found = log.found();
-        let segments = segments(&fs, found.largest_number + 1);
+        let segments = segments(&fs, layer, found.largest_number + 1);
         let end = *found.end();
         let segment = segments.reopen(end.number, end.capacity).unwrap();
         let before = found.last;
         let behind = Arc::clone(&segments);
         let writer = Writer::start_after(behind, segment.clone(), end.end, before, last).unwrap();
         segments.close(&segment, before);
-        Self { fs, segments, writer }
+        Self { layer, fs, segments, writer }
     }
 }
 
 #[test]
 fn records_in_several_segments_come_back_in_order() {
-    let mut log = Setup::new();
-    log.append(1..=40, LARGE);
-    log.append([50, 70], LARGE);
-    log.writer.flush().unwrap();
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    assert_eq!(writes(&found), expected((1..=40).chain([50, 70]), LARGE));
-    assert_eq!((found.found().last, found.found().dropped_bytes), (70, 0));
-    assert!(found.found().chain.len() > 3);
+    everywhere(|mut log| {
+        log.append(1..=40, LARGE);
+        log.append([50, 70], LARGE);
+        log.writer.flush().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        assert_eq!(writes(&found), expected((1..=40).chain([50, 70]), LARGE));
+        assert_eq!((found.found().last, found.found().dropped_bytes), (70, 0));
+        assert!(found.found().chain.len() > 3);
+    });
 }
 
 #[test]
 fn a_torn_tail_is_cut_off_and_stays_so() {
-    let mut log = Setup::new();
-    log.append(1..=3, 100);
-    log.sync();
-    log.append(4..=6, 100);
-    log.writer.flush().unwrap();
-    let used = recover(&log.fs, 1, RecoveryMode::Strict).unwrap().found().end().end;
-    log.fs.corrupt(&path(1), used - 1, 1).unwrap();
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    assert_eq!(writes(&found), expected(1..=5, 100));
-    assert!(found.found().dropped_bytes > 0);
+    everywhere(|mut log| {
+        log.append(1..=3, 100);
+        log.sync();
+        log.append(4..=6, 100);
+        log.writer.flush().unwrap();
+        let used = recover(&log.fs, 1, RecoveryMode::Strict).unwrap().found().end().end;
+        log.fs.corrupt(&path(1), used - 1, 1).unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        assert_eq!(writes(&found), expected(1..=5, 100));
+        assert!(found.found().dropped_bytes > 0);
 
-    let mut log = Setup::go_on(log.fs, &found, 5);
-    log.append(6..=7, 200);
-    log.sync();
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    let all: Vec<_> = expected(1..=5, 100).into_iter().chain(expected(6..=7, 200)).collect();
-    assert_eq!((writes(&found), found.found().dropped_bytes), (all, 0));
+        let mut log = log.go_on(&found, 5);
+        log.append(6..=7, 200);
+        log.sync();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let all: Vec<_> = expected(1..=5, 100).into_iter().chain(expected(6..=7, 200)).collect();
+        assert_eq!((writes(&found), found.found().dropped_bytes), (all, 0));
+    });
 }
 
 #[test]
 fn a_cut_segment_is_in_use_until_its_promise_is_written() {
-    let mut log = Setup::new();
-    log.append(1..=3, 100);
-    log.writer.flush().unwrap();
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    let mut log = Setup::go_on(log.fs, &found, 3);
-    assert_eq!((log.writer.segment().number, log.writer.first_in_use()), (2, 1));
-    log.sync();
-    assert_eq!(log.writer.first_in_use(), 1, "nothing is to be promised yet");
-    log.append([4], 100);
-    let point = log.writer.sync_point().unwrap();
-    point.run().unwrap();
-    assert_eq!(log.writer.first_in_use(), 1, "the promise is still to be written");
-    log.writer.synced(&point).unwrap();
-    assert_eq!(log.writer.first_in_use(), 2);
-    log.fs.remove(&path(2)).unwrap();
-    let error = recover(&log.fs, 1, RecoveryMode::Strict).err().expect("the promise is broken");
-    assert_eq!(error.kind(), ErrorKind::Corruption);
+    everywhere(|mut log| {
+        log.append(1..=3, 100);
+        log.writer.flush().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let mut log = log.go_on(&found, 3);
+        assert_eq!((log.writer.segment().number, log.writer.first_in_use()), (2, 1));
+        log.sync();
+        assert_eq!(log.writer.first_in_use(), 1, "nothing is to be promised yet");
+        log.append([4], 100);
+        let point = log.writer.sync_point().unwrap();
+        point.run().unwrap();
+        assert_eq!(log.writer.first_in_use(), 1, "the promise is still to be written");
+        log.writer.synced(&point).unwrap();
+        assert_eq!(log.writer.first_in_use(), 2);
+        log.fs.remove(&path(2)).unwrap();
+        let error = recover(&log.fs, 1, RecoveryMode::Strict).err().expect("the promise is broken");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    });
 }
 
 #[test]
 fn segments_are_in_use_until_a_sync_covers_their_successors() {
-    let mut log = Setup::new();
-    log.append(1..=20, LARGE);
-    assert_eq!(log.writer.first_in_use(), 1);
-    let point = log.writer.sync_point().unwrap();
-    let covered = log.writer.segment().number;
-    log.append(21..=40, LARGE);
-    assert!(log.writer.segment().number > covered);
-    point.run().unwrap();
-    log.writer.synced(&point).unwrap();
-    assert_eq!(log.writer.first_in_use(), covered);
-    log.sync();
-    assert_eq!(log.writer.first_in_use(), log.writer.segment().number);
+    everywhere(|mut log| {
+        log.append(1..=20, LARGE);
+        assert_eq!(log.writer.first_in_use(), 1);
+        let point = log.writer.sync_point().unwrap();
+        let covered = log.writer.segment().number;
+        log.append(21..=40, LARGE);
+        assert!(log.writer.segment().number > covered);
+        point.run().unwrap();
+        log.writer.synced(&point).unwrap();
+        assert_eq!(log.writer.first_in_use(), covered);
+        log.sync();
+        assert_eq!(log.writer.first_in_use(), log.writer.segment().number);
+    });
 }
 
 #[test]
 fn damage_below_what_was_synced_is_an_error() {
-    let mut log = Setup::new();
-    log.append(1..=20, LARGE);
-    log.sync();
-    log.append([21], LARGE);
-    log.writer.flush().unwrap();
-    for (number, at) in [(1, SEGMENT_HEADER), (1, 60_000), (2, SEGMENT_HEADER), (2, 60_000)] {
-        let fs = log.fs.fork();
-        fs.corrupt(&path(number), at, 1).unwrap();
-        let error = recover(&fs, 1, RecoveryMode::Strict).err().expect("it is damaged");
-        assert_eq!(error.kind(), ErrorKind::Corruption);
-        if (number, at) != (1, SEGMENT_HEADER) {
-            let found = recover(&fs, 1, RecoveryMode::Tolerant).unwrap();
-            let left = found.found().last;
-            assert!(left < 20 && found.found().dropped_bytes > 0);
-            assert_eq!(writes(&found), expected(1..=left, LARGE));
+    everywhere(|mut log| {
+        log.append(1..=20, LARGE);
+        log.sync();
+        log.append([21], LARGE);
+        log.writer.flush().unwrap();
+        for (number, at) in [(1, SEGMENT_HEADER), (1, 60_000), (2, SEGMENT_HEADER), (2, 60_000)] {
+            let fs = log.fs.fork();
+            fs.corrupt(&path(number), at, 1).unwrap();
+            let error = recover(&fs, 1, RecoveryMode::Strict).err().expect("it is damaged");
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            if (number, at) != (1, SEGMENT_HEADER) {
+                let found = recover(&fs, 1, RecoveryMode::Tolerant).unwrap();
+                let left = found.found().last;
+                assert!(left < 20 && found.found().dropped_bytes > 0);
+                assert_eq!(writes(&found), expected(1..=left, LARGE));
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn numbers_left_out_behind_a_cut_are_told_by_the_link() {
-    let mut log = Setup::new();
-    log.append(1..=3, 100);
-    log.sync();
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    let mut log = Setup::go_on(log.fs, &found, 9);
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    assert_eq!((writes(&found), found.found().last), (expected(1..=3, 100), 9));
-    log.append([10, 12], 100);
-    log.sync();
-    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    assert_eq!(writes(&found), expected((1..=3).chain([10, 12]), 100));
-    // Also when it becomes the first one needed.
-    let found = recover(&log.fs, 2, RecoveryMode::Strict).unwrap();
-    assert_eq!((writes(&found), found.found().last), (expected([10, 12], 100), 12));
+    everywhere(|mut log| {
+        log.append(1..=3, 100);
+        log.sync();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let mut log = log.go_on(&found, 9);
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        assert_eq!((writes(&found), found.found().last), (expected(1..=3, 100), 9));
+        log.append([10, 12], 100);
+        log.sync();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        assert_eq!(writes(&found), expected((1..=3).chain([10, 12]), 100));
+        // Also when it becomes the first one needed.
+        let found = recover(&log.fs, 2, RecoveryMode::Strict).unwrap();
+        assert_eq!((writes(&found), found.found().last), (expected([10, 12], 100), 12));
+    });
 }
 
 #[test]
 fn old_records_of_a_recycled_segment_are_never_taken() {
-    let mut log = Setup::new();
+    everywhere(|mut log| {
+        let mut last = 0;
+        // Segments are recycled once they have all grown to the same size.
+        while log.writer.segment().number < 12 {
+            last += 1;
+            log.append([last], LARGE);
+            log.sync();
+            log.segments.release(log.writer.first_in_use());
+        }
+        let names = log.fs.list(DIR.as_ref()).unwrap();
+        assert!(names.len() < 8, "files are recycled: {names:?}");
+        let floor = log.writer.segment().number;
+        let bytes = log.fs.files().into_iter().find(|(file, _)| *file == path(floor)).unwrap().1;
+        let end = bytes.len() - 100_000;
+        assert!(bytes[end..].iter().any(|&byte| byte != 0), "an earlier life shows behind the end");
+        let found = recover(&log.fs, floor, RecoveryMode::Strict).unwrap();
+        assert_eq!((found.found().last, found.found().dropped_bytes), (last, 0));
+        assert_eq!(writes(&found), expected([last], LARGE));
+    });
+}
+
+/// The log of one life is read and gone on with in the next, whatever layers the two use.
+#[test]
+fn lives_on_different_layers_follow_one_another() {
+    let sizes = [512, 1 << 20, 4096, 65536];
+    let blocks = sizes.map(|block_size| Layer::Block { block_size });
+    let direct = sizes.map(|block_size| Layer::Direct { block_size });
+    let layers = [&Layer::ALL[..2], &blocks, &direct].concat();
+    let mut log = Setup::new(layers[0]);
     let mut last = 0;
-    // Segments are recycled once they have all grown to the same size.
-    while log.writer.segment().number < 12 {
-        last += 1;
-        log.append([last], LARGE);
-        log.sync();
-        log.segments.release(log.writer.first_in_use());
+    for round in 0..5 * layers.len() {
+        for len in [10, 5000, 300, 40_000] {
+            last += 1;
+            log.append([last], len);
+            log.writer.flush().unwrap();
+        }
+        if round % 3 == 0 {
+            log.sync();
+        }
+        // Killed: what the kernel has stays, and the file is not closed by the one that wrote it.
+        let fs = log.fs.fork();
+        let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
+        assert_eq!((found.found().last, found.found().dropped_bytes), (last, 0));
+        assert_eq!(writes(&found).len() as u64, last);
+        found.sync(&fs, DIR.as_ref()).unwrap();
+        let end = *found.found().end();
+        let layer = layers[round * 5 % layers.len()];
+        let segments = segments(&fs, layer, found.found().largest_number + 1);
+        let segment = segments.reopen(end.number, end.capacity).unwrap();
+        let writer = Writer::resume(Arc::clone(&segments), segment, end.end, last).unwrap();
+        log = Setup { layer, fs, segments, writer };
     }
-    let names = log.fs.list(DIR.as_ref()).unwrap();
-    assert!(names.len() < 8, "files are recycled: {names:?}");
-    let floor = log.writer.segment().number;
-    let bytes = log.fs.files().into_iter().find(|(file, _)| *file == path(floor)).unwrap().1;
-    let end = bytes.len() - 100_000;
-    assert!(bytes[end..].iter().any(|&byte| byte != 0), "an earlier life shows behind the end");
-    let found = recover(&log.fs, floor, RecoveryMode::Strict).unwrap();
-    assert_eq!((found.found().last, found.found().dropped_bytes), (last, 0));
-    assert_eq!(writes(&found), expected([last], LARGE));
+}
+
+#[test]
+fn no_block_is_read_back_for_an_append() {
+    for layer in [Layer::Block { block_size: 4096 }, Layer::Direct { block_size: 4096 }] {
+        let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+        faults.create_dir(DIR.as_ref()).unwrap();
+        let fs = Arc::new(LayeredFs::new(Arc::new(faults.clone())));
+        let segments = Arc::new(Segments::new(fs, DIR.into(), DATABASE, layer, 0, 1));
+        let mut writer = Writer::start(segments).unwrap();
+        let (reads, writes) = (faults.calls(Operation::Read), faults.calls(Operation::Write));
+        for seqno in 1..=200 {
+            writer.append(seqno, 1, &[&body(seqno, 300)]).unwrap();
+            writer.flush().unwrap();
+        }
+        assert_eq!(faults.calls(Operation::Read), reads);
+        assert_eq!(faults.calls(Operation::Write), writes + 200);
+    }
 }

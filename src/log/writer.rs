@@ -1,7 +1,10 @@
 //! The writer: appends records to the segment under the pen.
 //!
 //! Records are put together in a buffer, so that a record or a group of them costs one write; a mapped
-//! file makes that write a copy of memory. What is in the buffer is lost when the process is killed, what
+//! file makes that write a copy of memory. On a file with an alignment whole blocks are written: the last one
+//! is padded with zeros, and stays in the buffer to be written again with what follows, so that no block is
+//! ever read back. Its records are written again with the same bytes, and behind the end nothing of this life
+//! of the segment can be overwritten. What is in the buffer is lost when the process is killed, what
 //! was [flushed](Writer::flush) is not, and what a [`SyncPoint`] covers survives power loss once it ran
 //! without error.
 //!
@@ -32,9 +35,7 @@ const LINK: u64 = MARK + 20;
 pub(crate) struct Writer {
     segments: Arc<Segments>,
     segment: Segment,
-    /// Where the bytes in `buffer` will lie.
-    flushed: u64,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// The last sequence number appended.
     last: Seqno,
     /// Up to here the log is known to be safe from power loss.
@@ -43,6 +44,69 @@ pub(crate) struct Writer {
     left: Vec<Left>,
     /// Whether segment names may be missing from the synced directory.
     new_names: bool,
+}
+
+/// What was appended last.
+#[derive(Debug)]
+struct Buffer {
+    /// Where the bytes lie in the segment: a multiple of the alignment.
+    start: u64,
+    bytes: Vec<u8>,
+    /// How many of the bytes, less than the alignment, the file has already.
+    written: usize,
+    alignment: usize,
+}
+
+impl Buffer {
+    /// Goes on at `end` of a file.
+    fn at(file: &dyn File, end: u64) -> Result<Self> {
+        let alignment = file.alignment();
+        let written = (end % alignment as u64) as usize;
+        let start = end - written as u64;
+        let mut bytes = vec![0; written];
+        if written > 0 {
+            file.read_at(start, &mut bytes)?;
+        }
+        Ok(Self { start, bytes, written, alignment })
+    }
+
+    /// The end of what was appended.
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// How many bytes the file does not have yet.
+    fn pending(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    /// Writes what the file does not have. After an error the buffer is what it was.
+    #[inline]
+    fn write(&mut self, file: &dyn File) -> Result<()> {
+        if self.alignment > 1 {
+            return self.write_blocks(file);
+        }
+        file.write_at(self.start, &self.bytes)?;
+        self.start += self.bytes.len() as u64;
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * BUFFER);
+        Ok(())
+    }
+
+    /// Writes whole blocks, and keeps the last one unless it is full.
+    #[cold]
+    fn write_blocks(&mut self, file: &dyn File) -> Result<()> {
+        let len = self.bytes.len();
+        self.bytes.resize(len.next_multiple_of(self.alignment), 0);
+        let written = file.write_at(self.start, &self.bytes);
+        self.bytes.truncate(len);
+        written?;
+        self.written = len % self.alignment;
+        self.bytes.drain(..len - self.written);
+        self.start += (len - self.written) as u64;
+        self.bytes.shrink_to(self.alignment + 2 * BUFFER);
+        Ok(())
+    }
 }
 
 /// A segment that the pen has left.
@@ -80,17 +144,15 @@ impl SyncPoint {
 impl Writer {
     /// Continues `segment` at `end`, where its valid records end and nothing of its life follows. All up
     /// to `last` must have been synced.
-    pub(crate) fn resume(segments: Arc<Segments>, segment: Segment, end: u64, last: Seqno) -> Self {
-        Self {
-            segments,
-            segment,
-            flushed: end,
-            buffer: Vec::new(),
-            last,
-            synced: last,
-            left: Vec::new(),
-            new_names: false,
-        }
+    pub(crate) fn resume(
+        segments: Arc<Segments>,
+        segment: Segment,
+        end: u64,
+        last: Seqno,
+    ) -> Result<Self> {
+        let buffer = Buffer::at(&*segment.file, end)?;
+        let (left, new_names) = (Vec::new(), false);
+        Ok(Self { segments, segment, buffer, last, synced: last, left, new_names })
     }
 
     /// Starts the first segment of a database.
@@ -119,7 +181,7 @@ impl Writer {
         last: Seqno,
     ) -> Result<Self> {
         let segment = segments.take_next(LINK)?;
-        let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last);
+        let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last)?;
         let before = left.as_ref().map_or(last, |left| left.last);
         writer.append_link(link, before);
         writer.left.extend(left);
@@ -162,7 +224,7 @@ impl Writer {
         let need = MARK + length;
         if self.end() + need + MARK > self.segment.capacity {
             self.rotate(need)?;
-        } else if self.buffer.len() as u64 + need > BUFFER as u64 {
+        } else if self.buffer.pending() as u64 + need > BUFFER as u64 {
             self.flush()?;
         }
         self.append_record(RecordKind::Write, first, count, body);
@@ -172,24 +234,21 @@ impl Writer {
 
     /// Hands all that was appended to the kernel.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.buffer.is_empty() {
+        if self.buffer.pending() == 0 {
             return Ok(());
         }
-        self.segment.file.write_at(self.flushed, &self.buffer)?;
-        self.flushed += self.buffer.len() as u64;
-        self.buffer.clear();
-        self.buffer.shrink_to(2 * BUFFER);
-        Ok(())
+        self.buffer.write(&*self.segment.file)?;
+        self.segment.file.flush()
     }
 
     /// Whether the buffer holds as much as may be lost when the process is killed.
     pub(crate) fn is_full(&self) -> bool {
-        self.buffer.len() >= BUFFER
+        self.buffer.pending() >= BUFFER
     }
 
     /// Whether anything is only in the buffer.
     pub(crate) fn is_buffered(&self) -> bool {
-        !self.buffer.is_empty()
+        self.buffer.pending() > 0
     }
 
     /// Flushes, and tells what has to be synced for all of it to be safe.
@@ -219,19 +278,20 @@ impl Writer {
     }
 
     fn end(&self) -> u64 {
-        self.flushed + self.buffer.len() as u64
+        self.buffer.end()
     }
 
     /// Leaves the segment for the next one.
     fn rotate(&mut self, need: u64) -> Result<()> {
         self.flush()?;
         let next = self.segments.take_next(LINK + need + MARK)?;
-        let (previous, end) = (self.segment.number, self.flushed);
+        let buffer = Buffer::at(&*next.file, SEGMENT_HEADER)?;
+        let (previous, end) = (self.segment.number, self.end());
         self.segments.close(&self.segment, self.last);
         let segment = std::mem::replace(&mut self.segment, next);
         self.left.push(Left { segment, end, last: self.last });
         self.new_names = true;
-        self.flushed = SEGMENT_HEADER;
+        self.buffer = buffer;
         self.append_link((previous, end), self.last);
         Ok(())
     }
@@ -257,12 +317,13 @@ impl Writer {
         body: &[&[u8]],
     ) {
         let offset = self.end();
-        let start = record::begin(&mut self.buffer);
-        put_fields(&mut self.buffer, first, before, self.synced, count);
+        let bytes = &mut self.buffer.bytes;
+        let start = record::begin(bytes);
+        put_fields(bytes, first, before, self.synced, count);
         for part in body {
-            self.buffer.extend_from_slice(part);
+            bytes.extend_from_slice(part);
         }
-        record::seal(&mut self.buffer, start, kind, first, self.segment.identity, offset);
+        record::seal(bytes, start, kind, first, self.segment.identity, offset);
     }
 }
 
@@ -277,7 +338,8 @@ fn promise(left: &Left, synced: Seqno) -> Result<()> {
     let start = record::begin(&mut buffer);
     put_fields(&mut buffer, synced + 1, *last, synced, 0);
     record::seal(&mut buffer, start, RecordKind::Mark, synced + 1, segment.identity, *end);
-    segment.file.write_at(*end, &buffer)
+    segment.file.write_at(*end, &buffer)?;
+    segment.file.flush()
 }
 
 /// Appends the fields in front of a record's body: the last number before it and the last one synced, as

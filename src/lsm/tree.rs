@@ -585,6 +585,7 @@ impl Engine for Tree {
 
     fn set_layer(&self, layer: Layer) {
         *lock(&self.home.layer) = layer;
+        self.state.load().version.tables().for_each(|table| table.let_go());
     }
 
     fn stop(&self) {

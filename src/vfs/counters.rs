@@ -16,8 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct IoStats {
     /// Calls to read or view.
     pub requests: u64,
-    /// Requests that a page cache answered by itself.
-    pub hits: u64,
     /// Reads that moved bytes, by a system call or out of a mapping. A view lent without a copy is a
     /// request but not a read.
     pub reads: u64,
@@ -35,7 +33,6 @@ impl IoStats {
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             requests: f(self.requests, other.requests),
-            hits: f(self.hits, other.hits),
             reads: f(self.reads, other.reads),
             read_bytes: f(self.read_bytes, other.read_bytes),
             writes: f(self.writes, other.writes),
@@ -64,7 +61,6 @@ impl Sub for IoStats {
 #[derive(Debug, Default)]
 pub struct Counters {
     requests: AtomicU64,
-    hits: AtomicU64,
     reads: AtomicU64,
     read_bytes: AtomicU64,
     writes: AtomicU64,
@@ -77,12 +73,6 @@ impl Counters {
     #[inline]
     pub fn requested(&self) {
         self.requests.fetch_add(1, Relaxed);
-    }
-
-    /// Counts a request answered from a page cache.
-    #[inline]
-    pub fn hit(&self) {
-        self.hits.fetch_add(1, Relaxed);
     }
 
     /// Counts a read of `bytes` bytes.
@@ -109,7 +99,6 @@ impl Counters {
     pub fn snapshot(&self) -> IoStats {
         IoStats {
             requests: self.requests.load(Relaxed),
-            hits: self.hits.load(Relaxed),
             reads: self.reads.load(Relaxed),
             read_bytes: self.read_bytes.load(Relaxed),
             writes: self.writes.load(Relaxed),
@@ -192,8 +181,7 @@ mod tests {
                 read_bytes: 10,
                 writes: 1,
                 written_bytes: 20,
-                syncs: 1,
-                hits: 0
+                syncs: 1
             }
         );
         drop(first);

@@ -1,7 +1,7 @@
 //! The operating system's file system.
 //!
 //! Directory operations are plain calls; a file is opened once and then handed to the [`Layer`] that was
-//! asked for. New files and directories are the owner's alone (modes 0600 and 0700).
+//! asked for; blocks and page caches are made of these by [`LayeredFs`](super::LayeredFs). New files and directories are the owner's alone (modes 0600 and 0700).
 //!
 //! Thread safety: there is no state but the counters.
 
@@ -12,6 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::counters::{IoStats, Registry};
+use super::direct::DirectFile;
+use super::layer::Raw;
 use super::mmap::MmapFile;
 use super::positional::PositionalFile;
 use super::{Access, File, Fs, Layer, LockGuard, PathKind};
@@ -30,12 +32,15 @@ impl DiskFs {
         Self::default()
     }
 
-    fn layered(&self, file: fs::File, path: &Path, layer: Layer) -> Arc<dyn File> {
-        let file = PositionalFile::new(file, path.to_path_buf(), self.registry.open());
-        match layer {
-            Layer::Positional => Arc::new(file),
-            Layer::Mmap => Arc::new(MmapFile::new(file)),
-        }
+    fn handle(&self, file: fs::File, path: &Path, layer: Raw) -> Result<Arc<dyn File>> {
+        let (path, counters) = (path.to_path_buf(), self.registry.open());
+        Ok(match layer {
+            Raw::Positional => Arc::new(PositionalFile::new(file, path, counters)),
+            Raw::Mmap => Arc::new(MmapFile::new(PositionalFile::new(file, path, counters))),
+            Raw::Direct { block_size } => {
+                Arc::new(DirectFile::new(file, path, block_size, counters)?)
+            }
+        })
     }
 }
 
@@ -50,16 +55,18 @@ fn is_absent(error: &io::Error) -> bool {
 
 impl Fs for DiskFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
+        let layer = layer.raw()?;
         let failed = |source| Error::io("open", path, None, source);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(access == Access::Write).open(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        Ok(self.layered(file, path, layer))
+        self.handle(file, path, layer)
     }
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
+        let layer = layer.raw()?;
         let mut options = OpenOptions::new();
         let file = options
             .read(true)
@@ -68,7 +75,8 @@ impl Fs for DiskFs {
             .mode(0o600)
             .open(path)
             .map_err(|source| Error::io("create", path, None, source))?;
-        Ok(self.layered(file, path, layer))
+        // What cannot be reached in this way must not stay behind.
+        self.handle(file, path, layer).inspect_err(|_| drop(self.remove(path)))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

@@ -378,6 +378,10 @@ impl File for FaultFile {
         )
     }
 
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
     fn sync(&self) -> Result<()> {
         self.plan.run(&self.call(Operation::Sync, "sync"), || self.inner.sync())
     }

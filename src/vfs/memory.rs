@@ -22,8 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use self::content::Content;
 use self::names::{Entry, FIRST_NODE, NameChange, Names, NodeId};
 use self::trace::{DataChange, Image, Step, Trace};
+use super::aligned::AlignedBuf;
 use super::counters::{FileCounters, IoStats, Registry};
-use super::{Access, File, Fs, Hint, Layer, LockGuard, PathKind, View, range};
+use super::layer::Raw;
+use super::{Access, File, Fs, Hint, Layer, LockGuard, PathKind, View, direct, range};
 use crate::error::{Error, Result};
 
 /// What a power loss leaves of the operations that were not synced.
@@ -44,7 +46,8 @@ pub enum PowerCut {
 
 /// A file system in memory. Clones are the same file system; [`fork`](Self::fork) makes another.
 ///
-/// Views are copies, hints are ignored, and every [`Layer`] behaves alike. A file system that
+/// Views are copies and hints are ignored. It offers [`Layer::Mmap`] and [`Layer::Positional`], which behave
+/// alike, and [`Layer::Direct`], which takes whole blocks only. A file system that
 /// [`traced`](Self::traced) made remembers what was done to it, at the cost of the bytes written.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFs(Arc<Shared>);
@@ -55,6 +58,7 @@ struct Shared {
     trace: Option<Mutex<Trace>>,
     space: Arc<Space>,
     read_only: AtomicBool,
+    refuses_direct: AtomicBool,
     /// A part of the name of the file whose next sync fails.
     lost_sync: Mutex<Option<String>>,
     locks: Mutex<HashMap<NodeId, Holders>>,
@@ -211,6 +215,12 @@ impl MemoryFs {
         self.0.read_only.store(read_only, Relaxed);
     }
 
+    /// Makes [`Layer::Direct`] an error of kind [`Unsupported`](crate::ErrorKind::Unsupported), as on a file
+    /// system without direct I/O.
+    pub fn refuse_direct(&self, refuse: bool) {
+        self.0.refuses_direct.store(refuse, Relaxed);
+    }
+
     /// Lets the next sync of a file fail whose name contains `name_contains`. As on a kernel that marks the
     /// pages clean, what was not synced then can be read but is on the disk in no image but
     /// [`KeepAll`](PowerCut::KeepAll), whatever later syncs say.
@@ -281,12 +291,24 @@ impl MemoryFs {
         change(&mut NameEditor { tree: &mut tree, trace, space: &self.0.space }).map_err(failed)
     }
 
-    fn handle(&self, node: Arc<Node>, path: &Path, access: Access) -> Arc<dyn File> {
+    /// The block in which files are reached through `layer`, an error if they cannot be.
+    fn block_of(&self, path: &Path, layer: Layer) -> Result<usize> {
+        match layer.raw()? {
+            Raw::Mmap | Raw::Positional => Ok(1),
+            Raw::Direct { .. } if self.0.refuses_direct.load(Relaxed) => {
+                Err(direct::not_offered(path))
+            }
+            Raw::Direct { block_size } => Ok(block_size as usize),
+        }
+    }
+
+    fn handle(&self, node: Arc<Node>, path: &Path, access: Access, block: usize) -> Arc<dyn File> {
         Arc::new(MemoryFile {
             fs: Arc::clone(&self.0),
             node,
             path: path.to_path_buf(),
             access,
+            block,
             counters: self.0.registry.open(),
         })
     }
@@ -406,17 +428,19 @@ impl NameEditor<'_> {
 }
 
 impl Fs for MemoryFs {
-    fn open(&self, path: &Path, access: Access, _: Layer) -> Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         let node = self.node(path)?;
+        let block = self.block_of(path, layer)?;
         if access == Access::Write {
             self.0.check_writable().map_err(|source| Error::io("open", path, None, source))?;
         }
-        Ok(self.handle(node, path, access))
+        Ok(self.handle(node, path, access, block))
     }
 
-    fn create(&self, path: &Path, _: Layer) -> Result<Arc<dyn File>> {
+    fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
+        let block = self.block_of(path, layer)?;
         let node = self.change_names("create", path, |names| names.create(path))?;
-        Ok(self.handle(node, path, Access::Write))
+        Ok(self.handle(node, path, Access::Write, block))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -514,6 +538,8 @@ struct MemoryFile {
     node: Arc<Node>,
     path: PathBuf,
     access: Access,
+    /// What offsets and lengths must be multiples of.
+    block: usize,
     counters: FileCounters,
 }
 
@@ -546,12 +572,21 @@ impl MemoryFile {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let content = self.node.read();
-        if !buffer.is_empty() && content.len().saturating_sub(offset) < buffer.len() as u64 {
+        let found = content.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if !buffer.is_empty() && !direct::reaches(self.block, buffer.len(), found) {
             return Err(range::ends_early(&self.path, offset));
         }
         content.read(offset, buffer);
-        self.counters.read(buffer.len());
+        self.counters.read(found);
         Ok(())
+    }
+
+    /// An error if whole blocks are asked for and this is something else.
+    fn check(&self, operation: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self.block {
+            1 => Ok(()),
+            block => direct::check_blocks(&self.path, operation, block, offset, bytes),
+        }
     }
 
     /// Whether this sync is the one that [`MemoryFs::lose_sync`] asked to fail.
@@ -591,11 +626,13 @@ impl File for MemoryFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check("read", offset, buffer)?;
         self.counters.requested();
         self.read(offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check("write", offset, bytes)?;
         let end = offset.checked_add(bytes.len() as u64);
         self.change(
             "write",
@@ -609,8 +646,7 @@ impl File for MemoryFile {
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-        self.write_at(offset, &bytes)
+        self.write_at(offset, &direct::gathered(parts))
     }
 
     fn sync(&self) -> Result<()> {
@@ -629,15 +665,21 @@ impl File for MemoryFile {
 
     fn advise(&self, _: Range<u64>, _: Hint) {}
 
+    fn alignment(&self) -> usize {
+        self.block
+    }
+
     fn view(&self, range: Range<u64>) -> Result<View> {
         let len = range::length(&self.path, &range)?;
         self.counters.requested();
-        if len > 0 && range.end > self.node.read().len() {
+        let end = self.node.read().len().next_multiple_of(self.block as u64);
+        if len > 0 && range.end > end {
             return Err(range::ends_early(&self.path, range.start));
         }
-        let mut bytes = vec![0; len];
-        self.read(range.start, &mut bytes)?;
-        Ok(View::from(bytes))
+        let mut buffer = AlignedBuf::zeroed(len);
+        self.check("read", range.start, &buffer)?;
+        self.read(range.start, &mut buffer)?;
+        Ok(buffer.into_view(0..len))
     }
 
     fn stats(&self) -> IoStats {

@@ -1,7 +1,7 @@
 //! Files through shared memory mappings.
 //!
 //! A file has up to two maps. The *write map* covers the space that [`allocate`](File::allocate)
-//! reserved; a write inside it is a memory copy. The *read map* covers the file as long as it was when a
+//! reserved, if the file system can reserve space; a write inside it is a memory copy. The *read map* covers the file as long as it was when a
 //! view last reached past the map before; views are lent from it and keep it alive. Everything else goes
 //! through positional calls, which see the same page cache.
 //!
@@ -25,7 +25,7 @@ use arc_swap::ArcSwapOption;
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::counters::IoStats;
-use super::positional::PositionalFile;
+use super::positional::{PositionalFile, Reserved};
 use super::{File, Hint, View, range};
 use crate::error::Result;
 
@@ -169,7 +169,11 @@ impl File for MmapFile {
 
     fn allocate(&self, len: u64) -> Result<()> {
         let _resizing = self.resizing();
-        self.disk.allocate(len)?;
+        if self.disk.reserve(len)? == Reserved::Nothing {
+            // Zeros behind the end leave holes before it, and a hole on a full disk is a signal when it is
+            // written to through a map: such a file is written to by calls.
+            return self.disk.allocate(len);
+        }
         let mapped = self.write_map.load().as_ref().map_or(0, |map| map.len() as u64);
         if len > mapped {
             match self.options(len).map_raw(self.disk.descriptor()) {

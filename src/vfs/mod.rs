@@ -3,7 +3,9 @@
 //! Two object-safe traits, [`Fs`] and [`File`], stand between the rooms above and the operating system,
 //! so that the same engine runs over a shared mapping, positional calls, or memory with injected faults.
 //! A caller names the [`Layer`] a file is to be reached through when it opens it, and never asks
-//! afterwards which one it has.
+//! afterwards which one it has. File systems offer [`Layer::Mmap`], [`Layer::Positional`] and raw
+//! [`Layer::Direct`]; a [`LayeredFs`] around any of them makes blocks and page caches, and so all layers,
+//! of these.
 //!
 //! Laws every implementation and every caller keeps:
 //! - A read or write is whole or an error; interruptions and short transfers are invisible.
@@ -13,14 +15,20 @@
 //!   calls write, or write and read, the same bytes at the same time.
 //! - Nothing is read, viewed or written by a call of no bytes, wherever it points: it is never an error.
 //! - Space is allocated before it is mapped for writing, so that a full disk is an error and not a signal.
+//! - In blocks, with or without a page cache, a file is written through one handle at a time.
 //! - A file, or a name in a directory, is safe from power loss only after [`File::sync`], or
 //!   [`Fs::sync_dir`] on its directory, returned without error.
 
+mod aligned;
 mod appender;
+mod block;
 mod counters;
 mod depth;
+mod direct;
 mod disk;
 mod fault;
+mod layer;
+mod layered;
 mod memory;
 mod mmap;
 mod positional;
@@ -42,19 +50,9 @@ pub use counters::{Counters, IoStats};
 pub(crate) use depth::{BatchReader, ReadRequest};
 pub use disk::DiskFs;
 pub use fault::{Effect, Errno, Fault, FaultFs, Operation, Times};
+pub use layer::Layer;
+pub use layered::LayeredFs;
 pub use memory::{MemoryFs, PowerCut};
-
-/// How the bytes of a file are reached.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[non_exhaustive]
-pub enum Layer {
-    /// A shared memory mapping (`mmap`): views are lent without a copy. A device error while reading
-    /// becomes a signal (SIGBUS) instead of an error; choose it for devices you trust.
-    Mmap,
-    /// Positional calls (`pos`): pread and pwrite through the kernel's page cache.
-    #[default]
-    Positional,
-}
 
 /// What an opened file may be used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +95,12 @@ pub enum Hint {
 pub type LockGuard = Box<dyn Send + Sync>;
 
 /// A file system. Paths are used as given. All methods may be called from any thread.
+///
+/// A file system of the outside world offers the layers [`Layer::Mmap`], [`Layer::Positional`] and
+/// [`Layer::Direct`], and gives [`Error::Unsupported`](crate::Error::Unsupported) for others. Direct is *raw*
+/// there: offsets, lengths and addresses must be multiples of the block size (addresses at most of 4096), or
+/// the call fails; a read may reach to the end of the block that the file's end lies in, and finds zeros behind
+/// the end. Where there is no direct I/O, opening is `Unsupported` and creates nothing.
 pub trait Fs: Send + Sync + fmt::Debug {
     /// Opens an existing file.
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>>;
@@ -137,7 +141,8 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Sets the length: cuts the file off or extends it with zeros.
     fn truncate(&self, len: u64) -> Result<()>;
     /// Reserves space for the first `len` bytes, extending the file with zeros if it is shorter. A later
-    /// write below `len` does not fail for want of space. After an error the file may be longer than
+    /// write below `len` does not fail for want of space; on a file with an alignment that is promised if
+    /// `len` is a multiple of it. After an error the file may be longer than
     /// before. Where the system cannot reserve space, zeros are written behind the file's end; nothing
     /// else may extend the file meanwhile.
     fn allocate(&self, len: u64) -> Result<()>;
@@ -147,12 +152,18 @@ pub trait File: Send + Sync + fmt::Debug {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Writes all of `parts`, one behind the other, at `offset`. Costs one call where the system has one.
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()>;
-    /// Makes all that was written before the call safe from power loss. After an error nothing is known
-    /// about those writes, and a later success says nothing about them either.
+    /// Hands what this process still holds of the file to the kernel, so that it survives the process being
+    /// killed. Only layers that hold something back have to do anything.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Makes all that was written before the call safe from power loss; flushes first. After an error nothing
+    /// is known about those writes, and a later success says nothing about them either.
     fn sync(&self) -> Result<()>;
     /// Tells how `range` is going to be used. Never an error: a hint may be ignored.
     fn advise(&self, range: Range<u64>, hint: Hint);
-    /// What offsets and lengths must be multiples of: 1, or the block size.
+    /// What offsets and lengths should be multiples of, or must be if the file is raw direct: 1, or the block
+    /// size.
     fn alignment(&self) -> usize {
         1
     }

@@ -45,6 +45,11 @@ impl PositionalFile {
         &self.counters
     }
 
+    /// Reserves the first `len` bytes, if the file system can.
+    pub(super) fn reserve(&self, len: u64) -> Result<Reserved> {
+        reserve(&self.file, len).map_err(|e| self.error("allocate", Some(len), e))
+    }
+
     pub(super) fn error(
         &self,
         operation: &'static str,
@@ -70,7 +75,12 @@ impl File for PositionalFile {
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
-        reserve(&self.file, len).map_err(|e| self.error("allocate", Some(len), e))
+        match self.reserve(len)? {
+            Reserved::All => Ok(()),
+            Reserved::Nothing => {
+                extend_with_zeros(&self.file, len).map_err(|e| self.error("allocate", Some(len), e))
+            }
+        }
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
@@ -216,14 +226,24 @@ fn write_parts(file: &fs::File, offset: u64, parts: &[IoSlice<'_>]) -> io::Resul
     Ok(written)
 }
 
+/// What came of reserving space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reserved {
+    /// All of it is there, in holes of the file too.
+    All,
+    /// The file system cannot reserve space; nothing was done.
+    Nothing,
+}
+
 /// Reserves the first `len` bytes.
-fn reserve(file: &fs::File, len: u64) -> io::Result<()> {
+fn reserve(file: &fs::File, len: u64) -> io::Result<Reserved> {
     if len == 0 {
-        return Ok(());
+        return Ok(Reserved::All);
     }
     match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len)) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => extend_with_zeros(file, len),
-        done => Ok(done?),
+        Ok(()) => Ok(Reserved::All),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Reserved::Nothing),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -135,6 +135,14 @@ impl TableFile {
         self.read(|table| Ok(Arc::clone(table)))
     }
 
+    /// Closes the table; its next reader opens it anew.
+    pub(crate) fn let_go(&self) {
+        let memory = self.close();
+        if memory > 0 {
+            self.home.open_files.closed(memory);
+        }
+    }
+
     /// Says that no later version holds this table: its file is removed with the last reader.
     pub(crate) fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Relaxed);
@@ -193,10 +201,7 @@ impl Closable for TableFile {
 
 impl Drop for TableFile {
     fn drop(&mut self) {
-        let memory = self.close();
-        if memory > 0 {
-            self.home.open_files.closed(memory);
-        }
+        self.let_go();
         if self.obsolete.load(Ordering::Relaxed)
             && let Err(error) = self.home.fs.remove(&self.path())
         {

@@ -58,8 +58,7 @@ fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
         },
         "cache": { "hits": cache.hits, "misses": cache.misses },
         "io": {
-            "requests": io.requests, "hits": io.hits,
-            "reads": io.reads, "read_bytes": io.read_bytes,
+            "requests": io.requests, "reads": io.reads, "read_bytes": io.read_bytes,
             "writes": io.writes, "written_bytes": io.written_bytes, "syncs": io.syncs,
         },
         "keyspaces": stats.keyspaces.iter().map(keyspace_as_json).collect::<Vec<_>>(),
@@ -109,9 +108,8 @@ fn write_database(stats: &Stats, recovery: &RecoveryReport, out: &mut impl Write
     writeln!(out, "cache      {} hits, {} misses", Count(cache.hits), Count(cache.misses))?;
     writeln!(
         out,
-        "io         {} requests, {} hits, {} reads ({}), {} writes ({}), {} syncs",
+        "io         {} requests, {} reads ({}), {} writes ({}), {} syncs",
         Count(io.requests),
-        Count(io.hits),
         Count(io.reads),
         Bytes(io.read_bytes),
         Count(io.writes),

@@ -59,7 +59,7 @@ fn stats() {
     assert_eq!(names(&stats["recovery"]), ["replayed_batches", "dropped_bytes"]);
     assert_eq!(names(&stats["memory"]), ["budget", "memtables", "block_cache", "tables"]);
     assert_eq!(names(&stats["cache"]), ["hits", "misses"]);
-    let expected = ["requests", "hits", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
+    let expected = ["requests", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
     assert_eq!(names(&stats["io"]), expected);
     let expected = [
         "keyspace",
