@@ -135,8 +135,8 @@ impl<'a> Bucket<'a> {
     #[inline]
     pub(super) fn position(self, hash: u64, address: Address) -> Option<usize> {
         let is_it = |word: u64| {
-            let differ = word ^ (word_bits(hash) | address.bits());
-            differ >> Entry::BITS == 0 && Entry::from_word(differ).address().bits() == 0
+            word >> Entry::BITS == word_bits(hash) >> Entry::BITS
+                && Entry::from_word(word).address() == address
         };
         (0..PLACES).find(|&place| is_it(self.load(place)) && self.tag(place) == tag(hash))
     }

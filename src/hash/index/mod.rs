@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bucket::{Bucket, WORDS};
 use chunks::Chunks;
 pub(crate) use entry::{Address, Entry, Found};
-use versions::Versions;
+use versions::{Version, Versions};
 pub(crate) use writer::IndexWriter;
 
 use crate::base::prefetch::prefetch;
@@ -105,29 +105,48 @@ impl Index {
         let buckets = self.buckets.load(Ordering::Acquire);
         let number = bucket_of(hash, buckets);
         let Some(version) = self.versions.read(number) else { return false };
-        let mut bucket = self.main.bucket(number);
-        loop {
-            let next = bucket.find(hash, found);
-            // Also checked before a link is followed, so that nobody gets lost among buckets that move.
-            if !version.is_current() {
-                return false;
-            }
-            match next {
-                Some(next) => bucket = self.overflow.bucket(next),
-                None => break,
-            }
+        let next = self.main.bucket(number).find(hash, found);
+        if !version.is_current() {
+            return false;
+        }
+        if let Some(next) = next
+            && !self.try_find_behind(next, hash, found, version)
+        {
+            return false;
         }
         // If the bucket was split before its version was read, this is seen here.
         let now = self.buckets.load(Ordering::Relaxed);
         now == buckets || bucket_of(hash, now) == number
     }
 
+    /// The same for an overflow bucket and those behind it.
+    #[inline(never)]
+    fn try_find_behind(
+        &self,
+        mut number: u64,
+        hash: u64,
+        found: &mut Found,
+        version: Version<'_>,
+    ) -> bool {
+        loop {
+            let next = self.overflow.bucket(number).find(hash, found);
+            // Checked before a link is followed, so that nobody gets lost among buckets that move.
+            if !version.is_current() {
+                return false;
+            }
+            match next {
+                Some(next) => number = next,
+                None => return true,
+            }
+        }
+    }
+
     #[cold]
     fn find_again(&self, hash: u64, found: &mut Found) {
-        let mut tries = 0;
+        let mut tries = 0_u32;
         while !self.try_find(hash, found) {
             tries += 1;
-            if tries % SPINS == 0 {
+            if tries.is_multiple_of(SPINS) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();

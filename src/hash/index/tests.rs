@@ -220,7 +220,7 @@ fn form(key: u64, generation: u64) -> Entry {
 fn crowded(key: u64) -> u64 {
     match key % 4 {
         0 => (key / 40) << 23 | 9,
-        1 => random(key) & !0xfff | key % 64,
+        1 => (random(key) & !0xfff) | (key % 64),
         _ => random(key),
     }
 }
@@ -237,17 +237,17 @@ fn write(index: &Index, mut writer: IndexWriter, shared: &Shared, until: Instant
     let mut generations: Vec<u64> = Vec::new();
     let mut round = 0;
     while Instant::now() < until || round < 100 {
-        for _ in 0..if round < 1500 { 50 } else { 0 } {
-            let key = generations.len() as u64;
+        let keys = generations.len() as u64;
+        for key in keys..(keys + 50).min(75_000) {
             writer.insert(index, crowded(key), form(key, 1));
-            generations.push(1);
             shared.ready.store(key + 1, Ordering::Release);
         }
+        generations.resize((keys as usize + 50).min(75_000), 1);
         for i in 0..50 {
             let key = random(round << 8 | i) % generations.len() as u64;
             let generation = &mut generations[key as usize];
             let (old, new) = (form(key, *generation).address(), form(key, *generation + 1));
-            if key % 3 == 0 {
+            if key.is_multiple_of(3) {
                 assert!(writer.remove(index, crowded(key), old));
                 writer.insert(index, crowded(key), new);
             } else {
@@ -307,4 +307,33 @@ fn readers_find_what_is_there() {
             assert!(reader.join().unwrap() > 1000, "while the writer did {rounds} rounds");
         }
     });
+}
+
+/// Small indexes, where it is likely that just the bucket a reader is looking for is split.
+#[test]
+fn readers_follow_what_a_split_moves() {
+    const EARLY: u64 = 200;
+    for round in 0..300 {
+        let (index, mut writer) = Index::new(0);
+        let hash = |i: u64| random(i | round << 32);
+        (1..=EARLY).for_each(|i| writer.insert(&index, hash(i), entry(i)));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut found = Found::new();
+                for i in (1..=EARLY).cycle() {
+                    index.find(hash(i), &mut found);
+                    assert!(found.as_slice().contains(&entry(i)), "{i}");
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            for i in EARLY..3000 {
+                writer.insert(&index, hash(i + 1), entry(i + 1));
+            }
+            done.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+    }
 }

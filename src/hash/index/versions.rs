@@ -33,7 +33,7 @@ impl Versions {
     pub(super) fn read(&self, bucket: u64) -> Option<Version<'_>> {
         let now = &self.0[bucket as usize % STRIPES];
         let seen = now.load(Ordering::Acquire);
-        (seen % 2 == 0).then_some(Version { now, seen })
+        seen.is_multiple_of(2).then_some(Version { now, seen })
     }
 
     /// Runs `change`, which moves entries of the two buckets, or of one that is given twice.

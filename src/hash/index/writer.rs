@@ -13,7 +13,9 @@ use super::entry::{Address, Entry};
 use super::{HASH_BITS, Index, bucket_of, chain};
 use crate::base::prefetch::prefetch;
 
-/// Main buckets are added until there are no more entries than this for four of them, of 24 places.
+/// Main buckets are added until there are no more entries than this for four of them, which have 24 places.
+/// That is 17 bytes for an entry, and one search in five of those that find something, one in ten of the
+/// others, reads a second cache line. With 16 entries it is 18.3 bytes and one in seven.
 const ENTRIES_PER_FOUR: u64 = 18;
 const MIN_BUCKETS: u64 = 64;
 
