@@ -298,7 +298,7 @@ impl Store {
         {
             return Outcome::Held;
         }
-        lock(&self.writer).forget(&self.index, pair.hash, entry, segment);
+        lock(&self.writer).forget(&self.index, pair.hash, entry, &segment.figures);
         Outcome::Done
     }
 
@@ -351,7 +351,8 @@ impl Store {
         self.first_sealed().unwrap_or_else(|| writer.first_unsealed()) - 1
     }
 
-    /// Waits while moving records would take memory that writers need.
+    /// Waits while moving records would take memory that writers need, as long as there is something here that gives
+    /// memory back.
     fn wait_for_memory(&self) -> Result<()> {
         let budget = &self.context.budget;
         while budget.memtables_used() > budget.memtables / 2 {
@@ -359,8 +360,10 @@ impl Store {
             if let Some(error) = self.flush_trouble() {
                 return Err(error);
             }
-            if lock(&self.writer).unsealed_bytes() > budget.memtables / 4 {
+            if lock(&self.writer).unsealed_bytes() > budget.memtables / 16 {
                 self.seal_soon();
+            } else if self.first_sealed().is_none() {
+                break;
             }
             self.wait_a_while(Duration::from_millis(1));
         }
@@ -470,7 +473,7 @@ impl Store {
                 if let (&[only], Some(segment)) = (found.as_slice(), slots.segment(entry.address()))
                     && only == entry
                 {
-                    writer.forget(&self.index, hash, entry, segment);
+                    writer.forget(&self.index, hash, entry, &segment.figures);
                 }
             }
         }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::index::{Address, Entry, Found, Index, IndexWriter};
 use super::memory::MemorySegment;
 use super::record::Lengths;
-use super::segment::{HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
+use super::segment::{Figures, HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
 use super::slots::CurrentSlots;
 use crate::base::{Kind, Seqno, Trailer, Visibility};
 use crate::budget::Budget;
@@ -34,9 +34,9 @@ struct Superseded {
     entry: Entry,
     old: Seqno,
     new: Seqno,
-    /// The segments they are in.
-    old_segment: Arc<Segment>,
-    new_segment: Arc<Segment>,
+    /// The segments they are in. Their memory is not kept for this.
+    old_segment: (u64, Arc<Figures>),
+    new_segment: (u64, Arc<Figures>),
 }
 
 /// Segments that end with a batch, to be written to files together.
@@ -142,7 +142,8 @@ impl Writer {
             }
             if let Some((entry, old, old_segment)) = newest {
                 let new = trailer.seqno();
-                let new_segment = segment;
+                let name = |segment: &Segment| (segment.id, Arc::clone(&segment.figures));
+                let (old_segment, new_segment) = (name(&old_segment), name(&segment));
                 self.superseded.push_back(Superseded {
                     hash,
                     entry,
@@ -243,22 +244,22 @@ impl Writer {
             let Some(superseded) = self.superseded.pop_front() else { return };
             let Superseded { hash, entry, old, new, old_segment, new_segment } = superseded;
             if place.visibility.is_held_between(old, new) {
-                new_segment.figures.set_unresolved(true);
+                new_segment.1.set_unresolved(true);
                 continue;
             }
-            if !self.forget(place.index, hash, entry, &old_segment) {
+            if !self.forget(place.index, hash, entry, &old_segment.1) {
                 continue;
             }
             // What the older one has left unresolved is the newer one's now.
-            if old_segment.figures.is_unresolved() && old_segment.id != new_segment.id {
-                new_segment.figures.set_unresolved(true);
+            if old_segment.1.is_unresolved() && old_segment.0 != new_segment.0 {
+                new_segment.1.set_unresolved(true);
             }
-            let is_tail =
-                |segment| self.tail.as_ref().is_some_and(|tail| Arc::ptr_eq(tail, segment));
-            // Otherwise the older one may be persisted without the newer one.
-            if is_tail(&old_segment) && is_tail(&new_segment) {
-                let memory = old_segment.memory().expect("the tail is in memory");
-                let at = old_segment.offset(entry.address());
+            // If they are not in the same segment, the older one may be persisted without the newer one.
+            if old_segment.0 == new_segment.0
+                && let Some(tail) = self.tail.as_ref().filter(|tail| tail.id == old_segment.0)
+            {
+                let memory = tail.memory().expect("the tail is in memory");
+                let at = tail.offset(entry.address());
                 let units = memory.mark_dead(at);
                 if units < REUSED_UNITS {
                     if self.free.len() <= units {
@@ -276,11 +277,11 @@ impl Writer {
         index: &Index,
         hash: u64,
         entry: Entry,
-        segment: &Segment,
+        figures: &Figures,
     ) -> bool {
         let removed = self.index.remove(index, hash, entry.address());
         if removed {
-            segment.figures.removed(entry);
+            figures.removed(entry);
             self.tombstones -= u64::from(entry.is_tombstone());
         }
         removed

@@ -40,8 +40,8 @@ impl Address {
         self.0 as u32 & ((1 << UNIT_BITS) - 1)
     }
 
-    #[inline]
-    pub(crate) fn bits(self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn bits(self) -> u64 {
         self.0
     }
 }
