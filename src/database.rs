@@ -127,8 +127,10 @@ impl Database {
     /// when the call returns.
     ///
     /// # Errors
-    /// `Invalid` if the name is empty or longer than 255 bytes, or if the keyspace exists with another engine
-    /// or another choice about the log; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
+    /// `Invalid` if the name is empty or longer than 255 bytes, if the keyspace exists with another engine
+    /// or another choice about the log, if the sizes of the file layer are impossible, or if all page caches
+    /// would take more than half of the memory budget; `Unsupported` if the file system does not offer the file
+    /// layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
     /// `Poisoned`, `Closed`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.inner.check_open()?;

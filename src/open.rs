@@ -133,11 +133,12 @@ impl Host for EngineHost {
 }
 
 impl Shared {
-    fn new(options: &DatabaseOptions, database: u64) -> Result<Self> {
-        let budget = Arc::new(Budget::new(options.memory_budget));
-        // Without a writer the log is read by positional calls.
-        let log_layer = if options.read_only { Layer::Positional } else { options.log_layer };
-        let log_files = Files::new(&options.fs, &budget, log_layer)?;
+    fn new(
+        options: &DatabaseOptions,
+        database: u64,
+        budget: Arc<Budget>,
+        log_files: Files,
+    ) -> Result<Self> {
         let blocks = Arc::new(BlockCache::new(budget.for_reads() as u64));
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
@@ -230,7 +231,10 @@ pub(crate) struct Opened {
 /// Opens the database that `options` name.
 pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let (fs, path) = (&options.fs, &options.path);
-    options.log_layer.check()?;
+    let budget = Arc::new(Budget::new(options.memory_budget));
+    // Without a writer the log is read by positional calls.
+    let log_layer = if options.read_only { Layer::Positional } else { options.log_layer };
+    let log_files = Files::new(fs, &budget, log_layer)?;
     let is_new = !is_database(options)?;
     if is_new {
         create_path(options)?;
@@ -238,14 +242,14 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let access = if options.read_only { Access::Read } else { Access::Write };
     let lock = fs.lock(&path.join(LOCK), access)?;
     if !is_new && !options.read_only {
-        probe(fs, path, options.log_layer)?;
+        probe(fs, path, log_layer)?;
     }
     if is_new && Catalog::read(&**fs, path)?.is_none() {
         Catalog::create(Arc::clone(fs), path, Rng::entropy(), NO_LOG)?;
     }
     let found =
         Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
-    let shared = Shared::new(options, found.database())?;
+    let shared = Shared::new(options, found.database(), budget, log_files)?;
     let log = match found.state.floor {
         NO_LOG => {
             check_unborn(&**fs, path, &found)?;

@@ -40,6 +40,7 @@ const UNSAFE: &[&str] = &[
     "lsm/memtable/entry.rs",
     "lsm/memtable/index.rs",
     "lsm/memtable/table.rs",
+    "vfs/aligned.rs",
     "vfs/mmap.rs",
 ];
 
