@@ -22,6 +22,7 @@ mod disk;
 mod fault;
 mod memory;
 mod mmap;
+mod pages;
 mod positional;
 mod range;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use counters::{Counters, IoStats};
 pub use disk::DiskFs;
 pub use fault::{Effect, Errno, Fault, FaultFs, Operation, Times};
 pub use memory::{MemoryFs, PowerCut};
+pub use pages::{PageCache, PageCacheStats, PagedFile};
 
 /// How the bytes of a file are reached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -144,6 +146,10 @@ pub trait File: Send + Sync + fmt::Debug {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Writes all of `parts`, one behind the other, at `offset`. Costs one call where the system has one.
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()>;
+    /// Hands what this process still holds of the file to the kernel.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
     /// Makes all that was written before the call safe from power loss. After an error nothing is known
     /// about those writes, and a later success says nothing about them either.
     fn sync(&self) -> Result<()>;
