@@ -29,7 +29,7 @@ use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::RecoveryMode;
 use crate::stats::RecoveryReport;
-use crate::vfs::{Access, Fs, Layer, LayeredFs, LockGuard, PathKind};
+use crate::vfs::{Access, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
@@ -44,9 +44,9 @@ pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) database: u64,
     pub(crate) budget: Arc<Budget>,
-    log_files: Files,
-    /// By the keyspace's id.
-    files: Mutex<BTreeMap<u32, Arc<Files>>>,
+    pub(crate) log_files: Files,
+    /// Those of keyspaces that are being opened, by id.
+    files: Mutex<BTreeMap<u32, Files>>,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) visibility: Arc<Visibility>,
@@ -73,6 +73,16 @@ impl Files {
     /// Takes the memory of `layer` in place of that of the layer before, whose bytes are given.
     pub(crate) fn reserve(&self, layer: Layer) -> Result<usize> {
         self.resize(layer.page_cache_bytes())
+    }
+
+    /// Lets go of a page cache that is not one for `layer`.
+    pub(crate) fn keep_only(&self, layer: Layer) {
+        self.fs.keep_only(layer);
+    }
+
+    /// What their page cache has done.
+    pub(crate) fn page_cache_stats(&self) -> PageCacheStats {
+        self.fs.page_cache_stats()
     }
 
     /// Takes `bytes` of memory; gives what was taken before.
@@ -173,7 +183,7 @@ impl Shared {
     /// What the engine of keyspace `id`, whose files are reached through `layer`, is given.
     pub(crate) fn context(&self, id: u32, layer: Layer) -> Result<Context> {
         let committer = Arc::clone(&self.committer);
-        let files = Arc::new(Files::new(&self.fs, &self.budget, layer)?);
+        let files = Files::new(&self.fs, &self.budget, layer)?;
         let fs: Arc<LayeredFs> = Arc::clone(&files.fs);
         self.lock_files().insert(id, files);
         self.open_files.rebalance();
@@ -192,18 +202,19 @@ impl Shared {
         })
     }
 
-    /// How the files of keyspace `id` are reached.
-    pub(crate) fn files(&self, id: u32) -> Option<Arc<Files>> {
-        self.lock_files().get(&id).cloned()
+    /// How the files of keyspace `id` are reached, for which [`context`](Self::context) was made: to be kept for as
+    /// long as it is open.
+    pub(crate) fn take_files(&self, id: u32) -> Files {
+        self.lock_files().remove(&id).expect("they were made with the engine's context")
     }
 
-    /// Lets go of what [`context`](Self::context) made for a keyspace that could not be.
+    /// Lets go of what [`context`](Self::context) made, if it did, for a keyspace that could not be.
     pub(crate) fn forget(&self, id: u32) {
         self.lock_files().remove(&id);
         self.open_files.rebalance();
     }
 
-    fn lock_files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Files>>> {
+    fn lock_files(&self) -> MutexGuard<'_, BTreeMap<u32, Files>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -93,12 +93,7 @@ pub(crate) fn layers() -> Vec<Layer> {
     let direct = has_direct_io();
     let is_direct =
         |layer: &Layer| matches!(layer, Layer::Direct { .. } | Layer::DirectCache { .. });
-    Layer::ALL
-        .into_iter()
-        .filter(|l| l.page_cache_pages().is_none())
-        .map(small)
-        .filter(|layer| direct || !is_direct(layer))
-        .collect()
+    Layer::ALL.into_iter().map(small).filter(|layer| direct || !is_direct(layer)).collect()
 }
 
 /// Whether the disk that tests run on has direct I/O; says so if not.

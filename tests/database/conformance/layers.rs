@@ -124,7 +124,15 @@ fn page_caches_have_at_most_half_of_the_budget_and_give_it_back() {
 
 #[test]
 fn a_database_moves_from_layer_to_layer() {
-    let sized = |block_size| [Layer::Block { block_size }, Layer::Direct { block_size }];
+    let sized = |block_size| {
+        let pages = (1 << 20) / block_size;
+        [
+            Layer::Block { block_size },
+            Layer::DirectCache { block_size, pages },
+            Layer::Direct { block_size },
+            Layer::BlockCache { block_size, pages },
+        ]
+    };
     let layers: Vec<Layer> = [512, 1 << 20, 4096, 65536].into_iter().flat_map(sized).collect();
     let mut fs = Arc::new(MemoryFs::new());
     let mut count = 0;
@@ -146,4 +154,31 @@ fn a_database_moves_from_layer_to_layer() {
         database.settle().unwrap();
         fs = Arc::new(fs.fork());
     }
+}
+
+#[test]
+fn a_page_cache_is_counted_for_its_keyspace_and_survives_a_change() {
+    let setup = Setup::memory();
+    let database = setup.open();
+    let layer = Layer::BlockCache { block_size: 4096, pages: 64 };
+    let keyspace = database.keyspace(NAME, KeyspaceOptions::lsm().layer(layer)).unwrap();
+    let other = database.keyspace("other", KeyspaceOptions::lsm()).unwrap();
+    for number in 0..1000_u32 {
+        keyspace.put(number.to_be_bytes(), [1; 500]).unwrap();
+        other.put(number.to_be_bytes(), [1; 500]).unwrap();
+    }
+    keyspace.persist().unwrap();
+    other.persist().unwrap();
+    assert_eq!(keyspace.count().unwrap(), 1000);
+    let used = keyspace.stats().page_cache;
+    assert!(used.requests > 0 && used.read_pages > 0 && used.written_pages > 100, "{used:?}");
+    assert!(used.evictions > 0, "{used:?}");
+    assert_eq!(other.stats().page_cache, turbidite::PageCacheStats::default());
+    let stats = database.stats();
+    assert_eq!((stats.page_cache, stats.memory.page_caches), (used, 64 * 4096));
+    // What an earlier cache has done stays counted, and its memory is given back.
+    database.keyspace(NAME, KeyspaceOptions::lsm().layer(Layer::Positional)).unwrap();
+    assert_eq!(keyspace.count().unwrap(), 1000);
+    let stats = database.stats();
+    assert_eq!((stats.page_cache.written_pages, stats.memory.page_caches), (used.written_pages, 0));
 }
