@@ -51,8 +51,8 @@ impl DatabaseBuilder {
         })
     }
 
-    /// The memory that memtables, the block cache, and the indexes and filters of open tables may take
-    /// together, in bytes. Default: 512 MiB; at least 8 MiB. What is read and still held by the caller
+    /// The memory that memtables, page caches, the block cache, and the indexes and filters of open tables may
+    /// take together, in bytes. Default: 512 MiB; at least 8 MiB. What is read and still held by the caller
     /// ([`Slice`](crate::Slice)) comes on top.
     pub fn memory_budget(mut self, bytes: usize) -> Self {
         self.0.memory_budget = bytes;
@@ -86,7 +86,9 @@ impl DatabaseBuilder {
     }
 
     /// How the log's files are reached. Default: [`Layer::Mmap`], which makes an acknowledged write cost a
-    /// copy of memory; with [`Layer::Positional`] it costs a system call.
+    /// copy of memory; with [`Layer::Positional`] it costs a system call, in blocks one that moves at least a
+    /// whole block. A page cache of the log takes its memory from the
+    /// [memory budget](Self::memory_budget).
     pub fn log_layer(mut self, layer: Layer) -> Self {
         self.0.log_layer = layer;
         self
@@ -103,8 +105,9 @@ impl DatabaseBuilder {
     ///
     /// # Errors
     /// `NotADatabase` if the path is a file, holds something else, or holds nothing and may not be created;
-    /// `Locked` if somebody has it open; `NewerFormat`; `Corruption`; `Invalid` for a budget below 8 MiB;
-    /// `Io`, `NoSpace`. Damage is found before anything is changed. After
+    /// `Locked` if somebody has it open; `NewerFormat`; `Corruption`; `Invalid` for a budget below 8 MiB, for
+    /// impossible sizes of the log's layer, and for page caches larger than half of the budget; `Unsupported`
+    /// if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is changed. After
     /// `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(self) -> Result<Database> {
         if self.0.memory_budget < MIN_MEMORY_BUDGET {

@@ -120,7 +120,7 @@ pub(crate) trait Engine: Send + Sync {
     fn verify(&self, report: &mut VerifyReport);
     /// Bytes of memory that a cut, once persisted, would free; what is being persisted is not counted.
     fn active_bytes(&self) -> usize;
-    /// Figures; the name is filled in by the caller.
+    /// Figures; the name, and those of the page cache, are filled in by the caller.
     fn stats(&self) -> KeyspaceStats;
     /// How files are reached that are opened now.
     fn layer(&self) -> Layer;

@@ -90,14 +90,16 @@ impl Database {
 
     pub(crate) fn open_with(options: DatabaseOptions) -> Result<Self> {
         let Opened { shared, catalog, targets, log, last, report, lock } = open::open(&options)?;
-        let keyspaces = targets.into_iter().map(|(name, target)| {
+        let open = |(name, target): (String, Target)| {
+            let files = shared.take_files(target.id);
             let info = info(&catalog, &name, target.id);
-            (name, Arc::new(OpenKeyspace::new(info, target)))
-        });
+            (name, Arc::new(OpenKeyspace::new(info, target, files)))
+        };
+        let keyspaces = targets.into_iter().map(open).collect();
         let (segments, writer) = log.unzip();
         let inner = Arc::new(Handle(Arc::new(Inner {
             durability: options.durability,
-            keyspaces: RwLock::new(keyspaces.collect()),
+            keyspaces: RwLock::new(keyspaces),
             catalog: Mutex::new(catalog),
             segments,
             log_upkeep: Mutex::new(()),
@@ -127,8 +129,10 @@ impl Database {
     /// when the call returns.
     ///
     /// # Errors
-    /// `Invalid` if the name is empty or longer than 255 bytes, or if the keyspace exists with another engine
-    /// or another choice about the log; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
+    /// `Invalid` if the name is empty or longer than 255 bytes, if the keyspace exists with another engine
+    /// or another choice about the log, if the sizes of the file layer are impossible, or if all page caches
+    /// would take more than half of the memory budget; `Unsupported` if the file system does not offer the file
+    /// layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
     /// `Poisoned`, `Closed`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.inner.check_open()?;
@@ -303,8 +307,9 @@ impl Inner {
             &KeyspaceOptions::of(options.engine, layer, options.logged),
         );
         let engine = made.inspect_err(|_| self.shared.forget(id))?;
+        let files = self.shared.take_files(id);
         let target = Target { id, logged: options.logged, engine };
-        let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target));
+        let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target, files));
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.insert(name.to_owned(), Arc::clone(&open));
         Ok(open)
@@ -333,15 +338,15 @@ impl Inner {
         if layer == info.layer {
             return Ok(());
         }
-        let Some(files) = self.shared.files(open.target.id) else { return Ok(()) };
-        let before = files.reserve(layer)?;
+        let before = open.files.reserve(layer)?;
         if !self.shared.read_only
             && let Err(error) = self.note_layer(catalog, open.target.id, layer)
         {
-            files.resize(before)?;
+            open.files.resize(before)?;
             return Err(error);
         }
         open.target.engine.set_layer(layer);
+        open.files.keep_only(layer);
         self.shared.open_files.rebalance();
         Ok(())
     }
@@ -486,6 +491,10 @@ impl Inner {
 
     fn stats(&self) -> Stats {
         let keyspaces: Vec<_> = self.all().iter().map(|open| open.stats()).collect();
+        let page_cache =
+            keyspaces.iter().fold(self.shared.log_files.page_cache_stats(), |sum, keyspace| {
+                sum + keyspace.page_cache
+            });
         let last_seqno = self.visibility().published();
         let files = open::files(&*self.shared.fs, &self.shared.path);
         let log: Vec<u64> = files.iter().filter(|file| file.is_log).map(|file| file.len).collect();
@@ -501,7 +510,9 @@ impl Inner {
                 block_cache: self.shared.blocks.memory(),
                 tables: self.shared.open_files.memory() as u64,
                 indexes: budget.indexes_used() as u64,
+                page_caches: budget.page_caches() as u64,
             },
+            page_cache,
             block_cache: CacheStats {
                 hits: self.shared.blocks.hits(),
                 misses: self.shared.blocks.misses(),

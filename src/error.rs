@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Invalid,
     /// No keyspace of this name exists.
     UnknownKeyspace,
-    /// The keyspace's engine does not offer this call.
+    /// The keyspace's engine does not offer this call, or the file system does not offer this file layer.
     Unsupported,
     /// Another handle or process has the database open.
     Locked,
@@ -87,7 +87,7 @@ pub enum Error {
     Invalid(String),
     /// No keyspace of this name exists.
     UnknownKeyspace(String),
-    /// The keyspace's engine does not offer this call.
+    /// The keyspace's engine does not offer this call, or the file system does not offer this file layer.
     Unsupported(String),
     /// Another handle or process has the database open.
     Locked {

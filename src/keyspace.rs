@@ -8,6 +8,7 @@ use crate::commit::{Target, Writes};
 use crate::cursor::{Cursor, Range};
 use crate::database::Handle;
 use crate::error::{Error, Result};
+use crate::open::Files;
 use crate::options::{Durability, EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
 use crate::vfs::Layer;
@@ -31,11 +32,12 @@ pub(crate) struct OpenKeyspace {
     /// As it was when it was opened; only the layer may have changed since.
     opened: KeyspaceInfo,
     pub(crate) target: Target,
+    pub(crate) files: Files,
 }
 
 impl OpenKeyspace {
-    pub(crate) fn new(opened: KeyspaceInfo, target: Target) -> Self {
-        Self { opened, target }
+    pub(crate) fn new(opened: KeyspaceInfo, target: Target, files: Files) -> Self {
+        Self { opened, target, files }
     }
 
     pub(crate) fn info(&self) -> KeyspaceInfo {
@@ -44,7 +46,8 @@ impl OpenKeyspace {
 
     pub(crate) fn stats(&self) -> KeyspaceStats {
         let name = self.opened.name.clone();
-        KeyspaceStats { name, ..self.target.engine.stats() }
+        let page_cache = self.files.page_cache_stats();
+        KeyspaceStats { name, page_cache, ..self.target.engine.stats() }
     }
 }
 

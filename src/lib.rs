@@ -81,7 +81,7 @@ pub use stats::{
     CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats,
     VerifyReport,
 };
-pub use vfs::{IoStats, Layer};
+pub use vfs::{IoStats, Layer, PageCacheStats};
 
 /// The README's example is compiled with the others.
 #[cfg(doctest)]

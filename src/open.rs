@@ -29,7 +29,9 @@ use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::RecoveryMode;
 use crate::stats::RecoveryReport;
-use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PathKind};
+use crate::vfs::{
+    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind,
+};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
@@ -44,9 +46,9 @@ pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) database: u64,
     pub(crate) budget: Arc<Budget>,
-    log_files: Files,
-    /// By the keyspace's id.
-    files: Mutex<BTreeMap<u32, Arc<Files>>>,
+    pub(crate) log_files: Files,
+    /// Those of keyspaces that are being opened, by id.
+    files: Mutex<BTreeMap<u32, Files>>,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) visibility: Arc<Visibility>,
@@ -74,6 +76,16 @@ impl Files {
     /// Takes the memory of `layer` in place of that of the layer before, whose bytes are given.
     pub(crate) fn reserve(&self, layer: Layer) -> Result<usize> {
         self.resize(layer.page_cache_bytes())
+    }
+
+    /// Lets go of a page cache that is not one for `layer`.
+    pub(crate) fn keep_only(&self, layer: Layer) {
+        self.fs.keep_only(layer);
+    }
+
+    /// What their page cache has done.
+    pub(crate) fn page_cache_stats(&self) -> PageCacheStats {
+        self.fs.page_cache_stats()
     }
 
     /// Takes `bytes` of memory; gives what was taken before.
@@ -134,11 +146,12 @@ impl Host for EngineHost {
 }
 
 impl Shared {
-    fn new(options: &DatabaseOptions, database: u64) -> Result<Self> {
-        let budget = Arc::new(Budget::new(options.memory_budget));
-        // Without a writer the log is read by positional calls.
-        let log_layer = if options.read_only { Layer::Positional } else { options.log_layer };
-        let log_files = Files::new(&options.fs, &budget, log_layer)?;
+    fn new(
+        options: &DatabaseOptions,
+        database: u64,
+        budget: Arc<Budget>,
+        log_files: Files,
+    ) -> Result<Self> {
         let blocks = Arc::new(BlockCache::new(budget.for_reads() as u64));
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
@@ -174,7 +187,7 @@ impl Shared {
     /// What the engine of keyspace `id`, whose files are reached through `layer`, is given.
     pub(crate) fn context(&self, id: u32, layer: Layer) -> Result<Context> {
         let committer = Arc::clone(&self.committer);
-        let files = Arc::new(Files::new(&self.fs, &self.budget, layer)?);
+        let files = Files::new(&self.fs, &self.budget, layer)?;
         let fs: Arc<LayeredFs> = Arc::clone(&files.fs);
         self.lock_files().insert(id, files);
         self.open_files.rebalance();
@@ -194,18 +207,19 @@ impl Shared {
         })
     }
 
-    /// How the files of keyspace `id` are reached.
-    pub(crate) fn files(&self, id: u32) -> Option<Arc<Files>> {
-        self.lock_files().get(&id).cloned()
+    /// How the files of keyspace `id` are reached, for which [`context`](Self::context) was made: to be kept for as
+    /// long as it is open.
+    pub(crate) fn take_files(&self, id: u32) -> Files {
+        self.lock_files().remove(&id).expect("they were made with the engine's context")
     }
 
-    /// Lets go of what [`context`](Self::context) made for a keyspace that could not be.
+    /// Lets go of what [`context`](Self::context) made, if it did, for a keyspace that could not be.
     pub(crate) fn forget(&self, id: u32) {
         self.lock_files().remove(&id);
         self.open_files.rebalance();
     }
 
-    fn lock_files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Files>>> {
+    fn lock_files(&self) -> MutexGuard<'_, BTreeMap<u32, Files>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +247,10 @@ pub(crate) struct Opened {
 /// Opens the database that `options` name.
 pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let (fs, path) = (&options.fs, &options.path);
-    options.log_layer.check()?;
+    let budget = Arc::new(Budget::new(options.memory_budget));
+    // Without a writer the log is read by positional calls.
+    let log_layer = if options.read_only { Layer::Positional } else { options.log_layer };
+    let log_files = Files::new(fs, &budget, log_layer)?;
     let is_new = !is_database(options)?;
     if is_new {
         create_path(options)?;
@@ -241,14 +258,14 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let access = if options.read_only { Access::Read } else { Access::Write };
     let lock = fs.lock(&path.join(LOCK), access)?;
     if !is_new && !options.read_only {
-        probe(fs, path, options.log_layer)?;
+        probe(fs, path, log_layer)?;
     }
     if is_new && Catalog::read(&**fs, path)?.is_none() {
         Catalog::create(Arc::clone(fs), path, Rng::entropy(), NO_LOG)?;
     }
     let found =
         Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
-    let shared = Shared::new(options, found.database())?;
+    let shared = Shared::new(options, found.database(), budget, log_files)?;
     let log = match found.state.floor {
         NO_LOG => {
             check_unborn(&**fs, path, &found)?;

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::options::EngineKind;
-use crate::vfs::{IoStats, Layer};
+use crate::vfs::{IoStats, Layer, PageCacheStats};
 
 /// Figures of a whole database since it was opened.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// How the block cache does.
     pub block_cache: CacheStats,
+    /// What the page caches of all keyspaces and of the log have done together.
+    pub page_cache: PageCacheStats,
     /// The lengths of all files of the database together, in bytes: tables, those too that wait for their
     /// last reader, the log with its reserved segments, catalog and manifests.
     pub disk_bytes: u64,
@@ -49,6 +51,8 @@ pub struct MemoryStats {
     pub tables: u64,
     /// Indexes of hash keyspaces.
     pub indexes: u64,
+    /// Page caches of file layers: what they were given.
+    pub page_caches: u64,
 }
 
 /// How the block cache does, since the database was opened. Scans read past it, and mapped files need none.
@@ -77,6 +81,8 @@ pub struct KeyspaceStats {
     pub disk_bytes: u64,
     /// Bytes of memory it holds outside the shared block cache.
     pub memory_bytes: u64,
+    /// What its page cache has done, if its file layer has one.
+    pub page_cache: PageCacheStats,
     /// Memtables written to disk since it was opened.
     pub flushes: u64,
     /// Compactions done since it was opened.
@@ -97,6 +103,7 @@ impl KeyspaceStats {
             memory_bytes: 0,
             flushes: 0,
             compactions: 0,
+            page_cache: PageCacheStats::default(),
             levels: Vec::new(),
         }
     }

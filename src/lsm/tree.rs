@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
-use crate::vfs::Layer;
+use crate::vfs::{Layer, PageCacheStats};
 
 /// After so many entries in a new tree's first memtable, the prefix its keys share is known well enough.
 const ENTRIES_TO_LEARN_FROM: u64 = 1024;
@@ -573,6 +573,7 @@ impl Engine for Tree {
                 + memtables().map(|memtable| memtable.entries()).sum::<u64>(),
             disk_bytes: levels.iter().map(|level| level.bytes).sum(),
             memory_bytes: memtables().map(|memtable| memtable.memory() as u64).sum(),
+            page_cache: PageCacheStats::default(),
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
             levels,

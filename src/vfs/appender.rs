@@ -65,18 +65,23 @@ impl Appender {
         })
     }
 
-    /// Writes what was appended to the file. On a file with an alignment, less than one block stays
+    /// Hands what was appended to the kernel. On a file with an alignment, less than one block stays
     /// behind until [`finish`](Self::finish).
     pub fn flush(&mut self) -> Result<()> {
         self.attempt(|this| {
-            let whole = this.buffer.len() - this.buffer.len() % this.alignment;
-            this.write_front(whole)
+            this.write_whole_blocks()?;
+            this.file.flush()
         })
+    }
+
+    fn write_whole_blocks(&mut self) -> Result<()> {
+        let whole = self.buffer.len() - self.buffer.len() % self.alignment;
+        self.write_front(whole)
     }
 
     /// Writes the rest, makes the file safe from power loss and gives it back.
     pub fn finish(mut self) -> Result<Arc<dyn File>> {
-        self.flush()?;
+        self.attempt(Self::write_whole_blocks)?;
         if !self.buffer.is_empty() {
             let end = self.position();
             self.buffer.resize(self.alignment, 0);

@@ -5,15 +5,17 @@
 //! | `mmap`, `pos` | the file as it is |
 //! | `pos-block` | blocks over the positional file |
 //! | `pos-direct` | blocks over the raw direct file |
-//! | `pos-block-cache`, `pos-direct-cache` | pages of the cache over either of these |
+//! | `pos-block-cache` | pages of the cache over the positional file |
+//! | `pos-direct-cache` | pages of the cache over `pos-direct` |
 //!
 //! Thread safety: one lock, held for a moment, around which page cache is the present one. Invariant: files
 //! keep the cache they were opened with.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::BlockFile;
+use super::pages::{PageCache, PageCacheStats, PagedFile};
 use super::{Access, File, Fs, IoStats, Layer, LockGuard, PathKind};
 use crate::error::Result;
 
@@ -22,19 +24,66 @@ use crate::error::Result;
 #[derive(Debug)]
 pub struct LayeredFs {
     inner: Arc<dyn Fs>,
+    cache: Mutex<Cache>,
+}
+
+/// The present page cache, and what earlier ones have done.
+#[derive(Debug, Default)]
+struct Cache {
+    present: Option<(Layer, Arc<PageCache>)>,
+    earlier: PageCacheStats,
+}
+
+impl Cache {
+    fn keep_only(&mut self, layer: Layer) {
+        if let Some((_, old)) = self.present.take_if(|(made_for, _)| *made_for != layer) {
+            self.earlier = self.earlier + old.stats();
+        }
+    }
 }
 
 impl LayeredFs {
     /// All layers over `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Fs>) -> Self {
-        Self { inner }
+        Self { inner, cache: Mutex::default() }
+    }
+
+    /// What the page caches have done so far.
+    #[must_use]
+    pub fn page_cache_stats(&self) -> PageCacheStats {
+        let cache = self.cache();
+        let present = cache.present.as_ref().map(|(_, present)| present.stats());
+        cache.earlier + present.unwrap_or_default()
+    }
+
+    /// Lets go of the page cache if it is not one for `layer`: its memory is given back with the last file that
+    /// was opened with it.
+    pub fn keep_only(&self, layer: Layer) {
+        self.cache().keep_only(layer);
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The page cache for files of `layer`.
+    fn cache_for(&self, layer: Layer, block_size: u32, pages: u32) -> Result<Arc<PageCache>> {
+        let mut cache = self.cache();
+        cache.keep_only(layer);
+        if let Some((_, present)) = &cache.present {
+            return Ok(Arc::clone(present));
+        }
+        let made = PageCache::new(block_size as usize, pages as usize)?;
+        cache.present = Some((layer, Arc::clone(&made)));
+        Ok(made)
     }
 
     /// The file of `layer`, `open` being how the inner file system is asked for one.
     fn layered(
         &self,
         layer: Layer,
+        access: Access,
         open: impl FnOnce(Layer) -> Result<Arc<dyn File>>,
     ) -> Result<Arc<dyn File>> {
         layer.check()?;
@@ -47,23 +96,27 @@ impl LayeredFs {
                 (Layer::Direct { block_size }, block_size)
             }
         };
-        let blocks = |file| BlockFile::new(file, block_size).map(Arc::new);
-        match layer.page_cache_pages() {
-            None => Ok(blocks(open(raw)?)?),
-            Some(_) => {
-                Err(crate::Error::Unsupported(format!("the file layer {layer} has no cache yet")))
-            }
-        }
+        let Some(pages) = layer.page_cache_pages() else {
+            return Ok(Arc::new(BlockFile::new(open(raw)?, block_size)?));
+        };
+        let cache = self.cache_for(layer, block_size, pages)?;
+        let file = open(raw)?;
+        // Pages are whole blocks but for the last one, which a raw file would not give.
+        let file = match raw {
+            Layer::Positional => file,
+            _ => Arc::new(BlockFile::new(file, block_size)?),
+        };
+        Ok(Arc::new(PagedFile::new(file, cache)?.with_access(access)))
     }
 }
 
 impl Fs for LayeredFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
-        self.layered(layer, |raw| self.inner.open(path, access, raw))
+        self.layered(layer, access, |raw| self.inner.open(path, access, raw))
     }
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
-        self.layered(layer, |raw| self.inner.create(path, raw))
+        self.layered(layer, Access::Write, |raw| self.inner.create(path, raw))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

@@ -31,6 +31,7 @@ mod layer;
 mod layered;
 mod memory;
 mod mmap;
+mod pages;
 mod positional;
 mod range;
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub use fault::{Effect, Errno, Fault, FaultFs, Operation, Times};
 pub use layer::Layer;
 pub use layered::LayeredFs;
 pub use memory::{MemoryFs, PowerCut};
+pub use pages::{PageCache, PageCacheStats, PagedFile};
 
 /// What an opened file may be used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //! in the engine the data has got to.
 
 mod closing;
+mod layers;
 mod limits;
 mod opening;
 mod race;

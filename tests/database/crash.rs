@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Database, Durability, Error};
+use turbidite::{Database, Durability, Error, KeyspaceOptions, Layer};
 
 use crate::history::{self, Change, Dice, Fingerprint, History};
 
@@ -18,8 +18,20 @@ fn effort() -> usize {
     std::env::var("TURBIDITE_CRASH_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
 
+/// Opens the database with its log in `layer`.
+fn open(fs: &MemoryFs, layer: Layer) -> Result<Database, Error> {
+    history::builder(Arc::new(fs.clone())).log_layer(layer).open()
+}
+
+/// Opens or creates a keyspace in `layer`.
+fn create(db: &Database, name: &str, layer: Layer) -> Result<(), Error> {
+    let options = KeyspaceOptions::lsm().layer(layer).log(history::is_logged(name));
+    db.keyspace(name, options).map(drop)
+}
+
 /// A workload under way.
 struct Work {
+    layer: Layer,
     fs: MemoryFs,
     db: Option<Database>,
     history: History,
@@ -32,7 +44,7 @@ impl Work {
     }
 
     fn create(&mut self, name: &str) {
-        history::create(self.db(), name).unwrap();
+        create(self.db(), name, self.layer).unwrap();
         self.history.promise(self.fs.operations(), |promise| promise.keyspaces += 1);
     }
 
@@ -102,15 +114,15 @@ impl Work {
     fn reopen(&mut self) {
         self.db.take().expect("the database is open").close().unwrap();
         self.all_is_durable();
-        self.db = Some(history::open(&self.fs).unwrap());
+        self.db = Some(open(&self.fs, self.layer).unwrap());
     }
 }
 
 /// Runs the workload once.
-fn work() -> Work {
+fn work(layer: Layer) -> Work {
     let fs = MemoryFs::traced();
-    let db = Some(history::open(&fs).unwrap());
-    let mut work = Work { fs, db, history: History::new(), dice: Dice::new(7) };
+    let db = Some(open(&fs, layer).unwrap());
+    let mut work = Work { layer, fs, db, history: History::new(), dice: Dice::new(7) };
     work.create("alpha");
     work.create("beta");
     work.some_commits(25, &["alpha", "beta"], 300);
@@ -144,6 +156,7 @@ fn work() -> Work {
 
 /// An image to recover, and what must be left of the history in it.
 struct Case {
+    layer: Layer,
     at: usize,
     cut: PowerCut,
     image: MemoryFs,
@@ -175,7 +188,7 @@ fn cuts(at: usize, unsynced: usize) -> Vec<PowerCut> {
 }
 
 fn check_open(history: &History, case: &Case) -> Result<(Database, (usize, usize)), String> {
-    let db = history::open(&case.image).map_err(|error| format!("does not open: {error:?}"))?;
+    let db = open(&case.image, case.layer).map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
     let found = history.find(state, case.at, case.needed, case.unlogged)?;
     let made = ["alpha", "beta", "unlogged", "late"];
@@ -195,13 +208,13 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
     let exists = |(keyspace, ..): &Change| db.open_keyspace(keyspace).is_ok();
     let alike = history.alike(logged).filter(|changes| changes.iter().all(exists));
-    history::create(&db, "late").map_err(problem)?;
+    create(&db, "late", case.layer).map_err(problem)?;
     let new: Change = ("late", b"written after recovery".to_vec(), Some(b"kept".to_vec()));
     let changes = alike.unwrap_or_else(|| vec![new]);
     history::commit(&db, &changes, Durability::Os).map_err(problem)?;
     let state = Fingerprint::of(&db).map_err(problem)?;
     db.close().map_err(problem)?;
-    let db = history::open(&case.image).map_err(problem)?;
+    let db = open(&case.image, case.layer).map_err(problem)?;
     if Fingerprint::of(&db).map_err(problem)? != state {
         return Err("reopening gives another state than there was when it was closed".into());
     }
@@ -247,9 +260,9 @@ fn check_all(history: &History, cases: &Mutex<Receiver<Case>>) -> Vec<String> {
     }
 }
 
-#[test]
-fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
-    let Work { fs, history, .. } = work();
+/// Cuts the power at every `step`-th boundary of the workload.
+fn cut_everywhere(layer: Layer, step: usize) {
+    let Work { fs, history, .. } = work(layer);
     let history = Arc::new(history);
     let (images, cases) = sync_channel::<Case>(16);
     let cases = Arc::new(Mutex::new(cases));
@@ -260,12 +273,13 @@ fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
         })
         .collect();
     let mut made = 0;
-    for at in 0..=fs.operations() {
+    for at in (0..=fs.operations()).step_by(step) {
         let promise = history.promised_at(at);
         for cut in cuts(at, fs.unsynced(at)) {
             let killed = cut == PowerCut::KeepAll;
             let image = fs.image(at, cut);
             let case = Case {
+                layer,
                 at,
                 cut,
                 image,
@@ -280,11 +294,33 @@ fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
     }
     drop(images);
     let problems: Vec<_> = checkers.into_iter().flat_map(|c| c.join().unwrap()).collect();
-    println!("{} images of {} operations and {} commits", made, fs.operations(), history.commits());
+    println!(
+        "{layer}: {} images of {} operations and {} commits",
+        made,
+        fs.operations(),
+        history.commits()
+    );
     assert!(
         problems.is_empty(),
         "{} images were not recovered:\n{}",
         problems.len(),
         problems.iter().take(40).cloned().collect::<Vec<_>>().join("\n")
     );
+}
+
+#[test]
+fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
+    cut_everywhere(Layer::Positional, 1);
+}
+
+#[test]
+fn power_cuts_while_whole_blocks_are_written_leave_a_prefix() {
+    cut_everywhere(Layer::Block { block_size: 4096 }, 4);
+    cut_everywhere(Layer::Direct { block_size: 4096 }, 4);
+}
+
+#[test]
+fn power_cuts_while_pages_are_written_back_leave_a_prefix() {
+    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 4);
+    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 4);
 }

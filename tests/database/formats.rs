@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turbidite::vfs::{DiskFs, Fs, MemoryFs};
-use turbidite::{Database, Keyspace, KeyspaceOptions, Layer};
+use turbidite::{Database, Keyspace, KeyspaceOptions};
 
-use crate::setup::files_below;
+use crate::setup::{files_below, layers};
 
 /// Set to make the files of the present version anew.
 const REGENERATE: &str = "TURBIDITE_WRITE_TESTDATA";
@@ -185,7 +185,7 @@ fn version_1_is_read_and_written_on() {
     if std::env::var_os(REGENERATE).is_some() {
         store(&generate());
     }
-    for layer in [Layer::Positional, Layer::Mmap] {
+    for layer in layers() {
         let dir = unpack();
         let open = || Database::builder(dir.path()).log_layer(layer).create(false).open().unwrap();
         let database = open();

@@ -22,6 +22,8 @@ const SAYS: &str = "acknowledged ";
 
 fn open(path: &Path, layer: &str) -> Database {
     let layer: Layer = layer.parse().unwrap();
+    // A cache that is smaller than what the log writes between two syncs.
+    let layer = layer.with_page_cache_pages(16).unwrap_or(layer);
     Database::builder(path).memory_budget(8 << 20).log_layer(layer).open().unwrap()
 }
 
@@ -153,4 +155,22 @@ fn acknowledged_writes_survive_kills_with_a_mapped_log() {
 #[test]
 fn acknowledged_writes_survive_kills_with_a_positional_log() {
     kill_again_and_again("pos");
+}
+
+fn kill_in_blocks(name: &str) {
+    if crate::setup::layers().iter().any(|layer| layer.to_string() == name) {
+        kill_again_and_again(name);
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_with_a_log_in_blocks() {
+    kill_in_blocks("pos-block");
+    kill_in_blocks("pos-block-cache");
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_with_a_direct_log() {
+    kill_in_blocks("pos-direct");
+    kill_in_blocks("pos-direct-cache");
 }

@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod flip;
 mod formats;
+mod full_disk;
 mod history;
 mod kill;
 mod model;

@@ -17,6 +17,7 @@ pub(crate) struct Setup {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) path: PathBuf,
     pub(crate) options: KeyspaceOptions,
+    pub(crate) log_layer: Layer,
     label: String,
     _dir: Option<TempDir>,
 }
@@ -28,15 +29,18 @@ impl Setup {
 
     pub(crate) fn on(fs: Arc<MemoryFs>) -> Self {
         let path = PathBuf::from("/data/test.db");
-        Self { fs, path, options: KeyspaceOptions::lsm(), label: "memory".into(), _dir: None }
+        let (options, log_layer) = (KeyspaceOptions::lsm(), Layer::Mmap);
+        Self { fs, path, options, log_layer, label: "memory".into(), _dir: None }
     }
 
+    /// On disk; what is in blocks has its log in blocks too.
     pub(crate) fn disk(layer: Layer) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self {
             fs: Arc::new(DiskFs::new()),
             path: dir.path().join("test.db"),
             options: KeyspaceOptions::lsm().layer(layer),
+            log_layer: if layer.block_size().is_some() { layer } else { Layer::Mmap },
             label: format!("disk, {layer}"),
             _dir: Some(dir),
         }
@@ -50,8 +54,8 @@ impl Setup {
     /// Every file system and layer, with and without the log.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         [true, false].into_iter().flat_map(|logged| {
-            [Self::disk(Layer::Positional), Self::disk(Layer::Mmap), Self::memory()]
-                .map(|setup| setup.logged(logged))
+            let disk = layers().into_iter().map(Self::disk);
+            disk.chain([Self::memory()]).map(move |setup| setup.logged(logged))
         })
     }
 
@@ -59,6 +63,7 @@ impl Setup {
         Database::builder(&self.path)
             .file_system(Arc::clone(&self.fs))
             .memory_budget(MIN_MEMORY_BUDGET)
+            .log_layer(self.log_layer)
     }
 
     pub(crate) fn open(&self) -> Database {
@@ -79,6 +84,28 @@ impl Setup {
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.label)
+    }
+}
+
+/// The layers that can be used on the disk that tests run on, with page caches that fit the smallest budget.
+pub(crate) fn layers() -> Vec<Layer> {
+    let small = |layer: Layer| layer.with_page_cache_pages(64).unwrap_or(layer);
+    let direct = has_direct_io();
+    let is_direct =
+        |layer: &Layer| matches!(layer, Layer::Direct { .. } | Layer::DirectCache { .. });
+    Layer::ALL.into_iter().map(small).filter(|layer| direct || !is_direct(layer)).collect()
+}
+
+/// Whether the disk that tests run on has direct I/O; says so if not.
+fn has_direct_io() -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let layer = Layer::Direct { block_size: Layer::DEFAULT_BLOCK_SIZE };
+    match DiskFs::new().create(&dir.path().join("probe"), layer) {
+        Err(error) if error.kind() == turbidite::ErrorKind::Unsupported => {
+            eprintln!("left out: {error}");
+            false
+        }
+        file => file.is_ok(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use turbidite::{KeyspaceStats, RecoveryReport, Stats};
+use turbidite::{KeyspaceStats, PageCacheStats, RecoveryReport, Stats};
 
 use crate::arguments::DatabaseArguments;
 use crate::failure::Result;
@@ -55,7 +55,9 @@ fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
         "memory": {
             "budget": memory.budget, "memtables": memory.memtables,
             "block_cache": memory.block_cache, "tables": memory.tables,
+            "page_caches": memory.page_caches,
         },
+        "page_cache": page_cache_as_json(&stats.page_cache),
         "cache": { "hits": cache.hits, "misses": cache.misses },
         "io": {
             "requests": io.requests, "reads": io.reads, "read_bytes": io.read_bytes,
@@ -79,9 +81,19 @@ fn keyspace_as_json(keyspace: &KeyspaceStats) -> Value {
         "entries": keyspace.entries,
         "disk_bytes": keyspace.disk_bytes,
         "memory_bytes": keyspace.memory_bytes,
+        "block_size": keyspace.layer.block_size(),
+        "page_cache_pages": keyspace.layer.page_cache_pages(),
+        "page_cache": page_cache_as_json(&keyspace.page_cache),
         "flushes": keyspace.flushes,
         "compactions": keyspace.compactions,
         "levels": levels.collect::<Vec<_>>(),
+    })
+}
+
+fn page_cache_as_json(pages: &PageCacheStats) -> Value {
+    json!({
+        "requests": pages.requests, "hits": pages.hits, "read_pages": pages.read_pages,
+        "written_pages": pages.written_pages, "evictions": pages.evictions,
     })
 }
 
@@ -98,14 +110,25 @@ fn write_database(stats: &Stats, recovery: &RecoveryReport, out: &mut impl Write
     )?;
     writeln!(
         out,
-        "memory     {} budget; {} memtables, {} block cache, {} tables",
+        "memory     {} budget; {} memtables, {} block cache, {} tables, {} page caches",
         Bytes(memory.budget),
         Bytes(memory.memtables),
         Bytes(memory.block_cache),
-        Bytes(memory.tables)
+        Bytes(memory.tables),
+        Bytes(memory.page_caches)
     )?;
     let cache = &stats.block_cache;
     writeln!(out, "cache      {} hits, {} misses", Count(cache.hits), Count(cache.misses))?;
+    let pages = &stats.page_cache;
+    writeln!(
+        out,
+        "pages      {} requests, {} hits, {} read, {} written, {} evicted",
+        Count(pages.requests),
+        Count(pages.hits),
+        Count(pages.read_pages),
+        Count(pages.written_pages),
+        Count(pages.evictions)
+    )?;
     writeln!(
         out,
         "io         {} requests, {} reads ({}), {} writes ({}), {} syncs",

@@ -1,0 +1,75 @@
+//! A disk that is really full, under a log that is mapped: an error, and no signal.
+//!
+//! The parent starts this test binary again as the child, in a mount of its own with a small file system.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use turbidite::{Database, ErrorKind, KeyspaceOptions, Layer};
+
+/// Names the small file system to the child.
+const CHILD: &str = "TURBIDITE_FULL_DISK_CHILD";
+/// Mounts a file system of 3 MiB at the first argument and runs the others.
+const MOUNT: &str = r#"mount -t tmpfs -o size=3m none "$1" && shift && exec "$@""#;
+
+/// What the child process runs; nothing without a parent that asks for it.
+#[test]
+fn child_that_fills_its_disk() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let path = Path::new(&dir).join("db");
+    let open = || Database::builder(&path).memory_budget(8 << 20).log_layer(Layer::Mmap).open();
+    let options = KeyspaceOptions::lsm().layer(Layer::Mmap);
+    let db = open().unwrap();
+    let keyspace = db.keyspace("main", options).unwrap();
+    let mut written = 0_u64;
+    // Overwritten in turn, so that all of it stays in memory and only the log grows.
+    let error = loop {
+        match keyspace.put((written % 100).to_be_bytes(), written.to_le_bytes().repeat(100)) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1_000_000, "the disk never fills up");
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(written > 1000, "{written}");
+    let check = |db: &Database| {
+        let keyspace = db.open_keyspace("main").unwrap();
+        for number in written - 100..written {
+            let value = keyspace.get((number % 100).to_be_bytes()).unwrap().unwrap();
+            assert_eq!(value, number.to_le_bytes().repeat(100));
+        }
+    };
+    check(&db);
+    drop((keyspace, db));
+    check(&open().unwrap());
+    println!("{written} writes, then {error}");
+}
+
+#[test]
+fn a_mapped_log_on_a_full_disk_is_an_error_and_no_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let unshare = |command: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]);
+        unshare.arg(dir.path()).args(command).stdin(Stdio::null());
+        unshare
+    };
+    if !unshare(&["true"]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("left out: no file system can be mounted here");
+        return;
+    }
+    let binary = std::env::current_exe().unwrap();
+    let child = ["--exact", "full_disk::child_that_fills_its_disk", "--nocapture"];
+    let output = unshare(&[&[binary.to_str().unwrap()], &child[..]].concat())
+        .env(CHILD, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{}: {said}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(said.contains("no space left"), "{said}");
+}
