@@ -478,6 +478,21 @@ fn a_page_that_cannot_be_written_back_stays_dirty() {
 }
 
 #[test]
+fn what_a_failed_write_leaves_behind_the_end_is_cut_off() {
+    let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+    let cache = cache(8);
+    let file = filled(&fs, 2, &cache);
+    let before = content(&file);
+    fs.arm(Fault::new(Operation::Write, Effect::FailShort(700, EIO)));
+    let error = file.write_at(2 * BLOCK as u64, &[9; 4 * BLOCK]).unwrap_err();
+    assert_eq!((error.kind(), fs.fired()), (ErrorKind::Io, 1));
+    assert_eq!(below(&fs, "a").len(), 2 * BLOCK + 700);
+    assert_eq!(content(&file), before);
+    file.flush().unwrap();
+    assert_eq!(below(&fs, "a"), before);
+}
+
+#[test]
 fn readers_of_a_page_share_one_read_and_others_pass() {
     let fs = FaultFs::new(Arc::new(MemoryFs::new()));
     let cache = cache(8);
