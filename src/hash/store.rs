@@ -412,7 +412,7 @@ impl Store {
             .map(|(segment, meta)| Segment::in_file(meta, &self.home, Arc::clone(&segment.figures)))
             .collect();
         let edit = Edit { persisted: sealed.last, added, ..Edit::default() };
-        if let Err(error) = self.install(edit, &files, last) {
+        if let Err(error) = self.install(edit, &sealed.segments, &files, last) {
             if error.kind() == ErrorKind::NoSpace {
                 remove(&mut files.iter().map(|segment| segment.id));
             }
@@ -424,10 +424,16 @@ impl Store {
         Ok(())
     }
 
-    /// Records a change in the manifest and lets readers see it, and with it what was deferred until all segments
+    /// Records a change in the manifest and lets readers see it: segments in files, and with it what was deferred until all segments
     /// up to `last` are in files. After `NoSpace` nothing has changed. If recording fails otherwise, it is
     /// unknown what is on disk: writes are refused from then on, and no file that either outcome needs is removed.
-    pub(super) fn install(&self, mut edit: Edit, added: &[Arc<Segment>], last: u64) -> Result<()> {
+    pub(super) fn install(
+        &self,
+        mut edit: Edit,
+        in_memory: &[Arc<Segment>],
+        in_files: &[Arc<Segment>],
+        last: u64,
+    ) -> Result<()> {
         let mut files = lock(&self.files);
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut files.deferred)
             .into_iter()
@@ -451,7 +457,9 @@ impl Store {
         }
         files.deferred = later;
         let writer = lock(&self.writer);
-        self.slots.change(&emptied, added);
+        // A file may need fewer slots than the memory did.
+        let replaced: Vec<_> = emptied.iter().chain(in_memory).cloned().collect();
+        self.slots.change(&replaced, in_files);
         drop(writer);
         for segment in &emptied {
             segment.file().into_iter().for_each(|file| file.set_obsolete());

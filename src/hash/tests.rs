@@ -263,6 +263,18 @@ fn readers_see_whole_values_and_every_key_while_all_moves() {
 }
 
 #[test]
+fn memory_is_given_back_when_segments_are_in_files() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    for number in 0..50_000u32 {
+        keyspace.put(number.to_be_bytes(), [1; 100]).unwrap();
+    }
+    keyspace.put("large", vec![1; 3 << 20]).unwrap();
+    keyspace.persist().unwrap();
+    assert_eq!(db.stats().memory.memtables, 0);
+}
+
+#[test]
 fn large_values_have_segments_of_their_own() {
     let fs = MemoryFs::new();
     let db = open(&fs);

@@ -342,7 +342,7 @@ impl Store {
     fn defer(&self, deferred: Deferred) -> Result<()> {
         lock(&self.files).deferred.push(deferred);
         let through = self.in_files_through();
-        self.install(Edit::default(), &[], through)
+        self.install(Edit::default(), &[], &[], through)
     }
 
     /// All segments up to this number are in files.
@@ -548,7 +548,7 @@ impl Store {
             if let Some(error) = self.flush_trouble() {
                 return Err(error);
             }
-            self.install(Edit::default(), &[], self.in_files_through())?;
+            self.install(Edit::default(), &[], &[], self.in_files_through())?;
             self.wait_a_while(Duration::from_millis(1));
         }
         Ok(())
