@@ -72,6 +72,10 @@ pub(crate) trait Engine: Send + Sync {
     /// Takes one write. Called in commit order under the commit lock. Cannot fail: what could is done
     /// in the background.
     fn apply(&self, write: &Write<'_>);
+    /// A write of `key` is coming; the engine may ask for the memory that it will need.
+    fn prefetch(&self, key: &[u8]) {
+        let _ = key;
+    }
     /// A batch ends with `last`; the engine may cut its state here. Called under the commit lock.
     fn end_batch(&self, last: Seqno);
     /// Cuts the state at `last`, so that [`persist`](Self::persist) covers all up to it. Called under the

@@ -43,6 +43,16 @@ impl View {
     }
 }
 
+impl View {
+    /// Like [`slice`](Self::slice), of a view that is not needed any more.
+    #[must_use]
+    pub fn into_slice(self, range: Range<usize>) -> Self {
+        let part = &self[range];
+        let (start, len) = (NonNull::from(part).cast(), part.len());
+        Self { start, len, owner: self.owner }
+    }
+}
+
 impl From<Vec<u8>> for View {
     fn from(bytes: Vec<u8>) -> Self {
         let owner = Arc::new(bytes);
@@ -101,6 +111,15 @@ impl Slice {
         let mut inline = [0; INLINE];
         inline[..bytes.len()].copy_from_slice(bytes);
         Some(Self(Repr::Inline { len: bytes.len() as u8, bytes: inline }))
+    }
+}
+
+impl Slice {
+    /// Like [`of_view`](Self::of_view), of a view that is not needed any more.
+    #[inline]
+    pub(crate) fn from_view(view: View, range: Range<usize>) -> Self {
+        Self::inline(&view[range.clone()])
+            .unwrap_or_else(|| Self(Repr::Shared(view.into_slice(range))))
     }
 }
 
@@ -190,6 +209,7 @@ mod tests {
             assert_eq!(slice.clone(), Slice::from(&bytes[..]));
             let view = View::from(bytes.clone());
             assert_eq!(Slice::of_view(&view, 0..n), bytes);
+            assert_eq!(Slice::from_view(view.clone(), n / 2..n), &bytes[n / 2..]);
             assert_eq!(&*view.slice(n / 2..n), &bytes[n / 2..]);
         }
         assert_eq!(size_of::<Slice>(), 40);

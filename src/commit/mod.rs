@@ -325,6 +325,9 @@ impl Committer {
             return Err(refusal);
         }
         let pen = &mut *pen;
+        if let Some((Writes::One { target, key, .. }, _)) = &own {
+            target.engine.prefetch(key);
+        }
         let own_first = own.map(|(writes, _)| self.append(pen, &writes));
         let firsts: Vec<Result<Seqno>> =
             queued.iter().map(|other| self.append(pen, &Writes::Many(&other.writes))).collect();

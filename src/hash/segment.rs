@@ -389,6 +389,16 @@ impl Record {
     pub(crate) fn value(&self) -> Slice {
         Slice::of_view(&self.bytes, self.front.lengths.value_range())
     }
+
+    /// What it is to somebody who looks for `key`.
+    #[inline]
+    fn judge(self, key: &[u8]) -> Found {
+        if self.key() != key {
+            return Found::Other;
+        }
+        let value = Slice::from_view(self.bytes, self.front.lengths.value_range());
+        Found::Version(self.front.trailer, value)
+    }
 }
 
 impl SegmentFile {
@@ -412,16 +422,25 @@ impl SegmentFile {
     #[inline]
     fn read(&self, at: usize, entry: Entry, key: &[u8]) -> Result<Found> {
         self.with_open(|open| {
+            if let Some(lent) = &open.lent {
+                let start = at * UNIT;
+                let bytes = lent.get(start..).unwrap_or(&[]);
+                let front = self.whole(bytes, at)?;
+                self.check(open, at, front, bytes)?;
+                if bytes[front.lengths.key_range()] != *key {
+                    return Ok(Found::Other);
+                }
+                let value = front.lengths.value_range();
+                let value = Slice::of_view(lent, start + value.start..start + value.end);
+                return Ok(Found::Version(front.trailer, value));
+            }
             let record = match self.range(at, entry) {
                 Some((start, end)) if start < end => {
                     self.record(open, at, open.view(start, end)?)?
                 }
                 _ => self.record_at(open, at)?,
             };
-            if record.key() != key {
-                return Ok(Found::Other);
-            }
-            Ok(Found::Version(record.front.trailer, record.value()))
+            Ok(record.judge(key))
         })
     }
 
@@ -440,11 +459,7 @@ impl SegmentFile {
 
     /// What [`read`](Self::read) makes of the bytes that were requested.
     pub(crate) fn judge(&self, at: usize, bytes: View, key: &[u8]) -> Result<Found> {
-        let record = self.with_open(|open| self.record(open, at, bytes))?;
-        Ok(match record.key() == key {
-            true => Found::Version(record.front.trailer, record.value()),
-            false => Found::Other,
-        })
+        Ok(self.with_open(|open| self.record(open, at, bytes))?.judge(key))
     }
 
     /// The record at `at`, of any length.
@@ -470,13 +485,31 @@ impl SegmentFile {
         } else {
             return Err(self.damaged(at, "a record reaches behind the segment's end"));
         };
-        let sum = checksum::bound(open.identity, (at * UNIT) as u64, &bytes[4..len]);
-        if bytes[..4] != sum.to_le_bytes() || Front::parse(&bytes) != Some(front) {
-            return Err(self.damaged(at, "the checksum of a record does not match"));
-        }
+        self.check(open, at, front, &bytes)?;
         Ok(Record { front, bytes })
     }
 
+    /// The front of the record that `bytes` begin with, if it is whole in them.
+    #[inline]
+    fn whole(&self, bytes: &[u8], at: usize) -> Result<Front> {
+        let front = Front::parse(bytes);
+        front
+            .filter(|front| front.lengths.units() * UNIT <= bytes.len())
+            .ok_or_else(|| self.damaged(at, "there is no record"))
+    }
+
+    /// Checks the record that `bytes` begin with; `front` was read from them or from a part of them.
+    #[inline]
+    fn check(&self, open: &OpenSegment, at: usize, front: Front, bytes: &[u8]) -> Result<()> {
+        let len = front.lengths.units() * UNIT;
+        let sum = checksum::bound(open.identity, (at * UNIT) as u64, &bytes[4..len]);
+        if bytes[..4] != sum.to_le_bytes() || Front::parse(bytes) != Some(front) {
+            return Err(self.damaged(at, "the checksum of a record does not match"));
+        }
+        Ok(())
+    }
+
+    #[cold]
     fn damaged(&self, at: usize, what: &str) -> Error {
         Error::corruption(&self.path(), (at * UNIT) as u64, what)
     }

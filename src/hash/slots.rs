@@ -5,7 +5,7 @@
 //! an address looks whether the generation is still that of the table it holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 
@@ -38,11 +38,6 @@ impl Slots {
         segments
     }
 
-    /// Whether so much is in use that there may soon be no room for a segment.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.table.len() > MOST_SLOTS / 4 * 3
-    }
-
     /// The first of `count` free slots in a row; `None` if there are none.
     pub(crate) fn free(&self, count: usize) -> Option<u32> {
         let mut run = 0;
@@ -61,12 +56,24 @@ impl Slots {
 pub(crate) struct CurrentSlots {
     current: ArcSwap<Slots>,
     generation: AtomicU64,
+    /// The length of the table.
+    len: AtomicUsize,
 }
 
 impl CurrentSlots {
     pub(crate) fn new() -> Self {
         let slots = Slots { generation: 0, table: Vec::new() };
-        Self { current: ArcSwap::from_pointee(slots), generation: AtomicU64::new(0) }
+        Self {
+            current: ArcSwap::from_pointee(slots),
+            generation: AtomicU64::new(0),
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether so much is in use that there may soon be no room for a segment.
+    #[inline]
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.len.load(Ordering::Relaxed) > MOST_SLOTS / 4 * 3
     }
 
     /// The present table.
@@ -97,6 +104,7 @@ impl CurrentSlots {
             }
             table[segment.base as usize..end].fill(Some(Arc::clone(segment)));
         }
+        self.len.store(table.len(), Ordering::Relaxed);
         let generation = old.generation + 1;
         // Before the new table: no address of it may be taken for one of the old table.
         self.generation.store(generation, Ordering::Release);

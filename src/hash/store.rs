@@ -548,6 +548,11 @@ impl Engine for Store {
     }
 
     #[inline]
+    fn prefetch(&self, key: &[u8]) {
+        self.index.prefetch(hash64(key));
+    }
+
+    #[inline]
     fn end_batch(&self, last: Seqno) {
         let sealed = lock(&self.writer).end_batch(last);
         if sealed.is_some() {
@@ -612,7 +617,7 @@ impl Engine for Store {
 
     fn pressure(&self) -> u32 {
         let budget = &self.context.budget;
-        if budget.indexes_are_full() || self.slots.load().is_nearly_full() {
+        if budget.indexes_are_full() || self.slots.is_nearly_full() {
             return STOP;
         }
         self.upkeep_pressure()
@@ -629,7 +634,7 @@ impl Engine for Store {
                     self.context.budget.total
                 )));
             }
-            let full = self.slots.load().is_nearly_full();
+            let full = self.slots.is_nearly_full();
             full.then(|| Error::Invalid(format!("a hash keyspace holds up to {MOST_SLOTS} MiB")))
         })
     }

@@ -32,6 +32,10 @@ const LEAST_DEAD_SHARE: f64 = 0.15;
 const MANY_SHORT: usize = 16;
 /// How many keys are read together to find out whether they are the same.
 const PAIRS: usize = 256;
+/// How many records are looked at ahead, so that the index's memory is there when it is read.
+const AHEAD: usize = 32;
+/// How many entries are taken out of the index under one lock.
+const FORGOTTEN: usize = 16;
 /// How many buckets of the index are visited under one lock.
 const BUCKETS: u64 = 64;
 /// How many tombstones are remembered from one checkpoint to the next.
@@ -53,6 +57,8 @@ pub(super) struct State {
     waiting: Vec<(u64, Entry)>,
     /// The last checkpoint's number.
     checkpoint: u64,
+    /// Whether the last piece of work was to be reclaiming, if that was due.
+    reclaims: bool,
 }
 
 /// Two records whose keys may be the same.
@@ -160,17 +166,25 @@ impl Store {
 
     /// Does one piece of the work that is due.
     pub(super) fn tend(&self) -> Result<()> {
+        // Taking turns: neither the index nor the files may grow without end.
+        let reclaims = {
+            let mut state = lock(&self.upkeep);
+            state.reclaims = !state.reclaims;
+            state.reclaims
+        };
+        let unresolved = self.unresolved();
+        let victim = if reclaims || unresolved.is_none() { self.victim() } else { None };
         if self.are_tombstones_due() {
             self.forget_tombstones();
-        } else if let Some(segment) = self.unresolved() {
-            self.resolve(&segment)?;
-        } else if let Some(victim) = self.victim() {
+        } else if let Some(victim) = victim {
             self.reclaim(&victim)?;
             // Emptied segments wait for what was moved out of them.
             let waiting = lock(&self.files).deferred.len();
             if waiting > 1 {
                 self.seal_soon();
             }
+        } else if let Some(segment) = unresolved {
+            self.resolve(&segment)?;
         } else if self.is_checkpoint_due() {
             self.write_checkpoint()?;
         }
@@ -203,14 +217,26 @@ impl Store {
     fn resolve_records(&self, segment: &Arc<Segment>) -> Result<Outcome> {
         let mut records = Records::new(Arc::clone(segment));
         let mut pairs = Vec::new();
+        let mut ahead = Vec::with_capacity(AHEAD);
         let mut outcome = Outcome::Done;
-        while let Some((at, record)) = records.next()? {
+        loop {
             self.stop_if_told()?;
-            if self.pairs_of(segment, at, &record, &mut pairs).is_some() && pairs.len() >= PAIRS {
+            while ahead.len() < AHEAD
+                && let Some((at, record)) = records.next()?
+            {
+                self.index.prefetch(hash64(record.key()));
+                ahead.push((at, record));
+            }
+            if ahead.is_empty() {
+                return Ok(outcome.and(self.settle_pairs(&mut pairs)?));
+            }
+            for (at, record) in ahead.drain(..) {
+                self.pairs_of(segment, at, &record, &mut pairs);
+            }
+            if pairs.len() >= PAIRS {
                 outcome = outcome.and(self.settle_pairs(&mut pairs)?);
             }
         }
-        Ok(outcome.and(self.settle_pairs(&mut pairs)?))
     }
 
     /// Adds the pairs that the record at `at` makes with others of the same hash; gives its entry, `None` if it is not
@@ -261,6 +287,7 @@ impl Store {
         }
         let mut views = self.context.reader.read(&requests).into_iter();
         let mut outcome = Outcome::Done;
+        let mut older = Vec::new();
         for (pair, requested) in pairs.drain(..).zip(requested) {
             let key = pair.record.key();
             let view = if requested { views.next().transpose()? } else { None };
@@ -272,18 +299,27 @@ impl Store {
             };
             match found {
                 Found::Other => {}
-                Found::Version(trailer, _) => {
-                    outcome = outcome.and(self.settle_pair(&pair, trailer.seqno()));
-                }
+                Found::Version(trailer, _) => match self.older_of(&pair, trailer.seqno()) {
+                    Some((entry, segment)) => {
+                        older.push((pair.hash, entry, Arc::clone(&segment.figures)));
+                    }
+                    None => outcome = Outcome::Held,
+                },
                 // It is in memory, and looked at again when it is in a file.
                 Found::Busy => outcome = Outcome::Held,
+            }
+        }
+        for part in older.chunks(FORGOTTEN) {
+            let mut writer = lock(&self.writer);
+            for (hash, entry, figures) in part {
+                writer.forget(&self.index, *hash, *entry, figures);
             }
         }
         Ok(outcome)
     }
 
-    /// Takes the older one of two versions of a key out of the index, if nobody sees it.
-    fn settle_pair(&self, pair: &Pair, other_seqno: Seqno) -> Outcome {
+    /// The older one of two versions of a key, if nobody sees it.
+    fn older_of<'a>(&self, pair: &'a Pair, other_seqno: Seqno) -> Option<(Entry, &'a Segment)> {
         let seqno = pair.record.front.trailer.seqno();
         let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
         let (old, new, entry, segment) = match is_older {
@@ -292,14 +328,10 @@ impl Store {
         };
         let visibility = &self.context.visibility;
         // Places in memory change hands; those in files do not.
-        if segment.file().is_none()
-            || new > visibility.published()
-            || visibility.is_held_between(old, new)
-        {
-            return Outcome::Held;
-        }
-        lock(&self.writer).forget(&self.index, pair.hash, entry, &segment.figures);
-        Outcome::Done
+        let is_unseen = segment.file().is_some()
+            && new <= visibility.published()
+            && !visibility.is_held_between(old, new);
+        is_unseen.then_some((entry, &**segment))
     }
 
     // ---- reclaiming ----

@@ -39,6 +39,13 @@ struct Superseded {
     new_segment: (u64, Arc<Figures>),
 }
 
+/// An older version of a key that is being written, in memory.
+struct Older {
+    entry: Entry,
+    seqno: Seqno,
+    segment: (u64, Arc<Figures>),
+}
+
 /// Segments that end with a batch, to be written to files together.
 #[derive(Clone)]
 pub(crate) struct Sealed {
@@ -129,47 +136,39 @@ impl Writer {
         place.index.find(hash, &mut found);
         let is_tombstone = trailer.kind() == Kind::Delete;
         if !(is_tombstone && found.as_slice().is_empty()) {
-            let newest = self.look_at_older(place, found.as_slice(), key);
+            let (newest, unresolved) = self.look_at_older(place, found.as_slice(), key);
             let units = Lengths { key: key.len(), value: value.len() }.units();
-            let (segment, at) = self.write(place, units, put);
-            let entry = Entry::new(segment.address(at), units as u32, is_tombstone);
+            let at = self.write(place, units, put);
+            let tail = self.tail.as_ref().expect("it was just written to");
+            let entry = Entry::new(tail.address(at), units as u32, is_tombstone);
             self.index.insert(place.index, hash, entry);
             self.tombstones += u64::from(is_tombstone);
             self.oldest.get_or_insert(trailer.seqno());
-            let (newest, unresolved) = newest;
             if unresolved {
-                segment.figures.set_unresolved(true);
+                tail.figures.set_unresolved(true);
             }
-            if let Some((entry, old, old_segment)) = newest {
+            if let Some(Older { entry, seqno: old, segment: old_segment }) = newest {
+                let new_segment = (tail.id, Arc::clone(&tail.figures));
                 let new = trailer.seqno();
-                let name = |segment: &Segment| (segment.id, Arc::clone(&segment.figures));
-                let (old_segment, new_segment) = (name(&old_segment), name(&segment));
-                self.superseded.push_back(Superseded {
-                    hash,
-                    entry,
-                    old,
-                    new,
-                    old_segment,
-                    new_segment,
-                });
+                let superseded = Superseded { hash, entry, old, new, old_segment, new_segment };
+                self.superseded.push_back(superseded);
             }
         }
         self.found = found;
     }
 
     /// Finds the newest version of `key` in memory, and whether there may be versions in files.
-    #[expect(clippy::type_complexity, reason = "what one call needs of another")]
     fn look_at_older(
         &self,
         place: Place<'_>,
         found: &[Entry],
         key: &[u8],
-    ) -> (Option<(Entry, Seqno, Arc<Segment>)>, bool) {
-        let mut newest: Option<(Entry, Seqno, Arc<Segment>)> = None;
-        let mut in_file = false;
+    ) -> (Option<Older>, bool) {
         if found.is_empty() {
             return (None, false);
         }
+        let mut newest: Option<Older> = None;
+        let mut in_file = false;
         let slots = place.slots.load();
         for &entry in found {
             let segment = slots.segment(entry.address()).expect("the writer's index is current");
@@ -179,8 +178,10 @@ impl Writer {
             };
             let at = segment.offset(entry.address());
             let Ok(Some(trailer)) = memory.trailer_of(at, key) else { continue };
-            if newest.as_ref().is_none_or(|(_, seqno, _)| *seqno < trailer.seqno()) {
-                newest = Some((entry, trailer.seqno(), Arc::clone(segment)));
+            let seqno = trailer.seqno();
+            if newest.as_ref().is_none_or(|newest| newest.seqno < seqno) {
+                let segment = (segment.id, Arc::clone(&segment.figures));
+                newest = Some(Older { entry, seqno, segment });
             }
         }
         // What is older than a version in memory was found out, or marked, when that one was written.
@@ -188,20 +189,20 @@ impl Writer {
         (newest, unresolved)
     }
 
-    /// Writes the record into the tail, in a place of its own or one that is free.
-    fn write(&mut self, place: Place<'_>, units: usize, put: &Put<'_>) -> (Arc<Segment>, usize) {
+    /// Writes the record into the tail, in a place of its own or one that is free; gives where it begins.
+    #[inline]
+    fn write(&mut self, place: Place<'_>, units: usize, put: &Put<'_>) -> usize {
         let Put { trailer, key, value, .. } = *put;
-        if let Some(at) = self.free.get_mut(units).and_then(Vec::pop) {
-            let tail = self.tail.as_ref().expect("free places are in the tail");
-            tail.memory().expect("the tail is in memory").write(at, trailer, key, value);
-            let entry = Entry::new(tail.address(at), units as u32, false);
-            tail.figures.indexed(entry);
-            return (Arc::clone(tail), at);
-        }
-        self.append(place, units, trailer, key, value)
+        let Some(at) = self.free.get_mut(units).and_then(Vec::pop) else {
+            return self.append(place, units, trailer, key, value);
+        };
+        let tail = self.tail.as_ref().expect("free places are in the tail");
+        tail.memory().expect("the tail is in memory").write(at, trailer, key, value);
+        tail.figures.indexed(Entry::new(tail.address(at), units as u32, false));
+        at
     }
 
-    /// Appends a record to the tail, or to a new one.
+    /// Appends a record to the tail, or to a new one; gives where it begins.
     fn append(
         &mut self,
         place: Place<'_>,
@@ -209,7 +210,7 @@ impl Writer {
         trailer: Trailer,
         key: &[u8],
         value: &[u8],
-    ) -> (Arc<Segment>, usize) {
+    ) -> usize {
         let fits = |tail: &Arc<Segment>| tail.memory().is_some_and(|memory| memory.left() >= units);
         if !self.tail.as_ref().is_some_and(fits) {
             self.close_tail();
@@ -219,7 +220,7 @@ impl Writer {
         let tail = self.tail.as_ref().expect("it was just made");
         let at = tail.memory().expect("the tail is in memory").append(trailer, key, value);
         tail.figures.added(Entry::new(tail.address(at), units as u32, false));
-        (Arc::clone(tail), at)
+        at
     }
 
     fn close_tail(&mut self) {
@@ -301,12 +302,13 @@ impl Writer {
             return false;
         }
         let units = Lengths { key: put.key.len(), value: put.value.len() }.units();
-        let (segment, at) = self.append(place, units, put.trailer, put.key, put.value);
-        let entry = Entry::new(segment.address(at), units as u32, old.is_tombstone());
+        let at = self.append(place, units, put.trailer, put.key, put.value);
+        let tail = self.tail.as_ref().expect("it was just written to");
+        let entry = Entry::new(tail.address(at), units as u32, old.is_tombstone());
         self.index.replace(place.index, put.hash, old.address(), entry);
         from.figures.removed(old);
         if from.figures.is_unresolved() {
-            segment.figures.set_unresolved(true);
+            tail.figures.set_unresolved(true);
         }
         true
     }
