@@ -3,8 +3,9 @@
 //! | part | share | what happens at its limit |
 //! |---|---|---|
 //! | memtables | up to 3/8 | writers are slowed down, then wait for a flush |
-//! | page caches of file layers | up to 1/2, as much as the user gives them | a larger one is refused |
-//! | open tables (index, filter) | up to 1/4, or half of what memtables and page caches leave | tables not lately used are closed |
+//! | page caches of file layers | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
+//! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
+//! | open tables (index, filter) | up to 1/4, or half of what is left | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
@@ -26,6 +27,7 @@ pub(crate) struct Budget {
     /// All memtables together, of all keyspaces, frozen ones included.
     pub(crate) memtables: usize,
     used_by_memtables: AtomicUsize,
+    used_by_indexes: AtomicUsize,
     page_caches: AtomicUsize,
 }
 
@@ -50,15 +52,18 @@ impl PageMemory {
     /// Makes it the part of a page cache that takes `bytes`. After an error, which is that of
     /// [`new`](Self::new), it is what it was.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<()> {
-        let (most, used) = (self.budget.total / 2, &self.budget.page_caches);
+        let most = (self.budget.total / 2).saturating_sub(self.budget.indexes_used());
+        let used = &self.budget.page_caches;
         let sum = |used: usize| (used - self.bytes).saturating_add(bytes);
         let fits = |used| Some(sum(used)).filter(|&sum| sum <= most || bytes <= self.bytes);
         used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|used| {
             Error::Invalid(format!(
-                "page caches of {} bytes in all are too large for a memory budget of {} bytes, of which they                  may take half: give fewer pages, or a budget of at least {} bytes",
+                "page caches of {} bytes in all are too large for a memory budget of {} bytes, of which they \
+                 may take half together with indexes of {} bytes: give fewer pages, or a budget of at least {} bytes",
                 sum(used),
                 self.budget.total,
-                sum(used).saturating_mul(2)
+                self.budget.indexes_used(),
+                sum(used).saturating_add(self.budget.indexes_used()).saturating_mul(2)
             ))
         })?;
         self.bytes = bytes;
@@ -85,6 +90,7 @@ impl Budget {
             memtable: (memtables / 3).min(LARGEST_MEMTABLE),
             memtables,
             used_by_memtables: AtomicUsize::new(0),
+            used_by_indexes: AtomicUsize::new(0),
             page_caches: AtomicUsize::new(0),
         }
     }
@@ -99,11 +105,26 @@ impl Budget {
         self.used_by_memtables.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that open tables and the block cache may take together now: what memtables leave, with room for
-    /// one more to grow before this is asked again.
+    /// Notes that an index has gone from `before` to `now` bytes.
+    pub(crate) fn resize_index(&self, before: usize, now: usize) {
+        self.used_by_indexes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Bytes that all indexes of hash keyspaces take.
+    pub(crate) fn indexes_used(&self) -> usize {
+        self.used_by_indexes.load(Ordering::Relaxed)
+    }
+
+    /// Whether indexes of hash keyspaces take all that they may.
+    pub(crate) fn indexes_are_full(&self) -> bool {
+        self.indexes_used() >= self.total / 2 - self.page_caches().min(self.total / 4)
+    }
+
+    /// Bytes that open tables and the block cache may take together now: what memtables and indexes leave, with
+    /// room for one more memtable to grow before this is asked again.
     pub(crate) fn for_reads(&self) -> usize {
         let writes = (self.memtables_used() + self.memtable).min(self.memtables);
-        (self.total / 16 * 15 - writes).saturating_sub(self.page_caches())
+        (self.total / 16 * 15 - writes).saturating_sub(self.page_caches() + self.indexes_used())
     }
 
     /// All indexes and filters of open tables.

@@ -11,9 +11,9 @@ use crate::base::{Kind, ReadPoint, Seqno, Slice, Visibility};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
-use crate::iter::OrderedCursor;
+use crate::iter::{InOrder, OrderedCursor, UnorderedCursor};
 use crate::stats::{KeyspaceStats, VerifyReport};
-use crate::vfs::{Fs, Layer};
+use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
 
 /// One write, numbered.
@@ -57,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) visibility: Arc<Visibility>,
+    /// Reads at depth.
+    pub(crate) reader: Arc<BatchReader>,
     pub(crate) background: Arc<Background>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) read_only: bool,
@@ -83,8 +85,29 @@ pub(crate) trait Engine: Send + Sync {
     fn oldest_unpersisted(&self) -> Option<Seqno>;
     /// The newest visible value of `key` at `point`.
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>>;
+    /// The newest visible values of `keys` at `point`, which is held, in the order of the keys.
+    fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
+        keys.iter().map(|key| self.get(key, point)).collect()
+    }
     /// A cursor over what is visible at `point`, in key order.
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>>;
+    /// A walk over what is visible at `seqno`, which is held, in any order.
+    fn scan(&self, seqno: Seqno) -> Result<Box<dyn UnorderedCursor>> {
+        Ok(Box::new(InOrder::new(self.cursor(ReadPoint::At(seqno))?)))
+    }
+    /// Whether keys have an order. Where they have none, [`cursor`](Self::cursor) says so with an error.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+    /// The number of keys now, if the engine happens to know it.
+    fn count(&self) -> Option<u64> {
+        None
+    }
+    /// Called before a clean close, when no more writes come: makes the next opening fast.
+    fn prepare_close(&self, last: Seqno) -> Result<()> {
+        let _ = last;
+        Ok(())
+    }
     /// How far writers must be slowed down: 0 not at all, 1000 they must wait.
     fn pressure(&self) -> u32;
     /// Why the engine's background work does not get on, while it is retried.

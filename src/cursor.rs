@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::{Bounds, Slice};
 use crate::database::Handle;
 use crate::error::{Error, Result};
-use crate::iter::OrderedCursor;
+use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::keyspace::{Held, Keyspace};
 
 /// A position among the keys of a keyspace, as they were when the cursor was made, or outside of them.
@@ -106,12 +106,17 @@ impl std::fmt::Debug for Cursor {
 /// iterator ends.
 ///
 /// It shows one moment, however long it takes, and keeps on disk what it sees while it lives.
+///
+/// Over a keyspace without order only the range of everything can be iterated, from the front, and gives keys in
+/// any order. What else is asked of it is an error of kind [`Unsupported`](crate::ErrorKind::Unsupported).
 #[must_use = "a range reads nothing until it is iterated"]
 pub struct Range {
     source: Option<Source>,
     failed: Option<Error>,
     front: Option<Box<dyn OrderedCursor>>,
     back: Option<Box<dyn OrderedCursor>>,
+    /// Instead of the two where keys have no order.
+    walk: Option<Box<dyn UnorderedCursor>>,
 }
 
 struct Source {
@@ -123,17 +128,17 @@ struct Source {
 impl Range {
     pub(crate) fn new(keyspace: Keyspace, bounds: Bounds, held: Held) -> Self {
         let source = Some(Source { keyspace, bounds, held });
-        Self { source, failed: None, front: None, back: None }
+        Self { source, failed: None, front: None, back: None, walk: None }
     }
 
     /// A range whose only item is an error.
     pub(crate) fn failed(error: Error) -> Self {
-        Self { source: None, failed: Some(error), front: None, back: None }
+        Self { source: None, failed: Some(error), front: None, back: None, walk: None }
     }
 
     fn end<T>(&mut self) -> Option<T> {
         self.source = None;
-        (self.front, self.back) = (None, None);
+        (self.front, self.back, self.walk) = (None, None, None);
         None
     }
 
@@ -141,6 +146,13 @@ impl Range {
     fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
         let Some(source) = &self.source else { return Ok(None) };
         source.held.database().check_open()?;
+        if let Some(walk) = &mut self.walk {
+            return walk.next();
+        }
+        if self.front.is_none() && source.is_everything_in_any_order() {
+            let walk = source.keyspace.target().engine.scan(source.held.seqno())?;
+            return self.walk.insert(walk).next();
+        }
         let cursor = match &mut self.front {
             Some(cursor) => {
                 cursor.next()?;
@@ -195,6 +207,11 @@ impl Range {
 }
 
 impl Source {
+    /// Whether the range is all of a keyspace without order.
+    fn is_everything_in_any_order(&self) -> bool {
+        !self.keyspace.target().engine.is_ordered() && self.bounds.is_everything()
+    }
+
     /// A cursor on the first key that is not below the range.
     fn first(&self) -> Result<Box<dyn OrderedCursor>> {
         let mut cursor = self.keyspace.target().engine.cursor(self.held.point())?;

@@ -409,7 +409,11 @@ impl Inner {
         let unlogged = self.persist_unlogged();
         let last = self.committer().pen()?.last();
         self.committer().sync(last)?;
-        unlogged
+        unlogged?;
+        self.all().iter().try_for_each(|open| {
+            let last = self.committer().pen()?.cut_at(&open.target);
+            open.target.engine.prepare_close(last)
+        })
     }
 
     // ---- housekeeping ----
@@ -505,6 +509,7 @@ impl Inner {
                 memtables: budget.memtables_used() as u64,
                 block_cache: self.shared.blocks.memory(),
                 tables: self.shared.open_files.memory() as u64,
+                indexes: budget.indexes_used() as u64,
                 page_caches: budget.page_caches() as u64,
             },
             page_cache,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::contract::{Context, Engine};
 use crate::error::Result;
+use crate::hash::Store;
 use crate::lsm::Tree;
 use crate::options::EngineKind;
 
@@ -11,6 +12,7 @@ use crate::options::EngineKind;
 pub(crate) fn create(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
     match kind {
         EngineKind::Lsm => Ok(Tree::create(context)?),
+        EngineKind::Hash => Ok(Store::create(context)?),
     }
 }
 
@@ -18,5 +20,6 @@ pub(crate) fn create(kind: EngineKind, context: Context) -> Result<Arc<dyn Engin
 pub(crate) fn open(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
     match kind {
         EngineKind::Lsm => Ok(Tree::open(context)?),
+        EngineKind::Hash => Ok(Store::open(context)?),
     }
 }

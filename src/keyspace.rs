@@ -230,7 +230,10 @@ impl Keyspace {
         keys: impl IntoIterator<Item = K>,
         point: ReadPoint<'_>,
     ) -> Result<Vec<Option<Slice>>> {
-        keys.into_iter().map(|key| self.get_at(key.as_ref(), point)).collect()
+        self.database.check_open()?;
+        let keys: Vec<K> = keys.into_iter().collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.open.target.engine.multi_get(&keys, point)
     }
 
     pub(crate) fn cursor_at(&self, point: ReadPoint<'_>) -> Result<Cursor> {
@@ -244,12 +247,23 @@ impl Keyspace {
     }
 
     pub(crate) fn count_at(&self, point: ReadPoint<'_>) -> Result<u64> {
-        let mut cursor = self.cursor_at(point)?;
+        self.database.check_open()?;
+        let engine = &self.open.target.engine;
+        if let ReadPoint::Latest(_) = point
+            && let Some(count) = engine.count()
+        {
+            return Ok(count);
+        }
+        let held = Held::new(&self.database);
+        let seqno = match point {
+            ReadPoint::At(seqno) => seqno,
+            ReadPoint::Latest(_) => held.seqno,
+        };
+        let mut scan = engine.scan(seqno)?;
         let mut count = 0;
-        cursor.seek_to_first()?;
-        while cursor.is_valid() {
+        while scan.next()?.is_some() {
             count += 1;
-            cursor.next()?;
+            self.database.check_open()?;
         }
         Ok(count)
     }
@@ -274,6 +288,10 @@ impl Held {
 
     pub(crate) fn point(&self) -> ReadPoint<'static> {
         ReadPoint::At(self.seqno)
+    }
+
+    pub(crate) fn seqno(&self) -> u64 {
+        self.seqno
     }
 
     pub(crate) fn database(&self) -> &Arc<Handle> {

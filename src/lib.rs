@@ -52,6 +52,7 @@ mod database;
 mod engine;
 mod error;
 mod filter;
+mod hash;
 mod housekeeper;
 mod iter;
 mod keyspace;

@@ -29,7 +29,7 @@ use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::RecoveryMode;
 use crate::stats::RecoveryReport;
-use crate::vfs::{Access, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
+use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) visibility: Arc<Visibility>,
+    pub(crate) reader: Arc<BatchReader>,
     pub(crate) background: Arc<Background>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) bell: Arc<Bell>,
@@ -173,6 +174,7 @@ impl Shared {
             log_files,
             files: Mutex::default(),
             visibility,
+            reader: Arc::new(BatchReader::new(BatchReader::DEPTH)),
             background: Arc::new(background),
             committer,
             bell: Arc::default(),
@@ -196,6 +198,7 @@ impl Shared {
             blocks: Arc::clone(&self.blocks),
             open_files: Arc::clone(&self.open_files),
             visibility: Arc::clone(&self.visibility),
+            reader: Arc::clone(&self.reader),
             background: Arc::clone(&self.background),
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
             read_only: self.read_only,
@@ -502,6 +505,8 @@ fn replay(
             report.replayed_batches += 1;
             let last = writes.first + writes.count - 1;
             targets.iter().for_each(|(_, target)| target.engine.end_batch(last));
+            // Nobody reads yet; engines may drop what has been superseded.
+            shared.visibility.publish(last);
         }
         Ok(())
     })?;

@@ -73,12 +73,15 @@ pub enum RecoveryMode {
 pub enum EngineKind {
     /// A log-structured merge-tree: ordered, fast to write.
     Lsm,
+    /// A hash table over append-only segments: no order; one probe of memory and at most one read for a get.
+    Hash,
 }
 
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lsm => "lsm",
+            Self::Hash => "hash",
         })
     }
 }
@@ -88,7 +91,8 @@ impl FromStr for EngineKind {
     fn from_str(name: &str) -> Result<Self> {
         match name {
             "lsm" => Ok(Self::Lsm),
-            _ => Err(Error::Invalid(format!("unknown engine {name:?}: the engines are: lsm"))),
+            "hash" => Ok(Self::Hash),
+            _ => Err(Error::Invalid(format!("unknown engine {name:?}: one of lsm, hash"))),
         }
     }
 }
@@ -117,6 +121,14 @@ impl KeyspaceOptions {
     /// Options that leave nothing open.
     pub(crate) fn of(engine: EngineKind, layer: Layer, logged: bool) -> Self {
         Self { engine, layer: Some(layer), block_size: None, pages: None, logged }
+    }
+
+    /// A keyspace in a hash table, with positional files and the log. It has no order: ranges, prefixes and
+    /// cursors answer `Unsupported`. Its index is in memory, about 17 bytes for each key, and all indexes
+    /// together may take half of the memory budget.
+    #[must_use]
+    pub fn hash() -> Self {
+        Self { engine: EngineKind::Hash, ..Self::lsm() }
     }
 
     /// How the keyspace's files are reached, from now on. Default: as it was opened last; for a new

@@ -49,6 +49,8 @@ pub struct MemoryStats {
     pub block_cache: u64,
     /// Indexes and filters of open tables.
     pub tables: u64,
+    /// Indexes of hash keyspaces.
+    pub indexes: u64,
     /// Page caches of file layers: what they were given.
     pub page_caches: u64,
 }
@@ -87,6 +89,24 @@ pub struct KeyspaceStats {
     pub compactions: u64,
     /// The shape of its LSM-tree; empty for other engines.
     pub levels: Vec<LevelStats>,
+}
+
+impl KeyspaceStats {
+    /// Figures of an empty keyspace without a name.
+    pub(crate) fn new(engine: EngineKind, layer: Layer) -> Self {
+        Self {
+            name: String::new(),
+            engine,
+            layer,
+            entries: 0,
+            disk_bytes: 0,
+            memory_bytes: 0,
+            flushes: 0,
+            compactions: 0,
+            page_cache: PageCacheStats::default(),
+            levels: Vec::new(),
+        }
+    }
 }
 
 /// One level of an LSM-tree.

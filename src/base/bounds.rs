@@ -24,6 +24,16 @@ impl Bounds {
         Self { lower: Bound::Included(prefix.to_vec()), upper }
     }
 
+    /// Whether every key is in the range.
+    pub(crate) fn is_everything(&self) -> bool {
+        let from_start = match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(lower) => lower.is_empty(),
+            Bound::Excluded(_) => false,
+        };
+        from_start && self.upper == Bound::Unbounded
+    }
+
     /// Whether `key` is not below the range.
     pub(crate) fn reaches(&self, key: &[u8]) -> bool {
         match &self.lower {

@@ -10,6 +10,7 @@ pub(crate) mod rng;
 pub(crate) mod slice;
 pub(crate) mod varint;
 pub(crate) mod visibility;
+pub(crate) mod words;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use key::{Kind, Seqno, Trailer};

@@ -52,6 +52,19 @@ impl Visibility {
         }
     }
 
+    /// Whether a state is held that has what was written with number `from` and not yet what was written with
+    /// number `to`. Once `to` has been published, no such state will be held later.
+    pub(crate) fn is_held_between(&self, from: Seqno, to: Seqno) -> bool {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        !held.is_empty() && held.range(from..to).next().is_some()
+    }
+
+    /// The oldest state that is held.
+    pub(crate) fn oldest_held(&self) -> Option<Seqno> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.keys().next().copied()
+    }
+
     /// The states that must stay readable, ascending: those held, and the present one.
     pub(crate) fn retained(&self) -> Vec<Seqno> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,6 +110,9 @@ mod tests {
         assert_eq!(visibility.retained(), [5, 9]);
         visibility.release(5);
         assert_eq!(visibility.retained(), [5, 9]);
+        assert_eq!(visibility.oldest_held(), Some(5));
+        assert!(visibility.is_held_between(4, 6) && visibility.is_held_between(5, 6));
+        assert!(!visibility.is_held_between(4, 5) && !visibility.is_held_between(6, 9));
         visibility.release(5);
         assert_eq!(visibility.retained(), [9]);
         assert_eq!(ReadPoint::Latest(&visibility).seqno(), 9);

@@ -203,6 +203,7 @@ fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
     varint::put(&mut edit, u64::from(id));
     edit.push(match options.engine {
         EngineKind::Lsm => 1,
+        EngineKind::Hash => 2,
     });
     put_layer(&mut edit, options.layer.unwrap_or_default());
     edit.push(u8::from(options.logged));
@@ -224,6 +225,7 @@ fn progress_edit(floor: u64, persisted: &[(u32, Seqno)]) -> Vec<u8> {
 fn engine_of(byte: u64) -> Option<EngineKind> {
     match byte {
         1 => Some(EngineKind::Lsm),
+        2 => Some(EngineKind::Hash),
         _ => None,
     }
 }

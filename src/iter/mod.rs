@@ -46,6 +46,37 @@ pub(crate) trait EntryCursor {
     fn value_slice(&self) -> Slice;
 }
 
+/// A walk over all keys a reader sees, in any order.
+pub(crate) trait UnorderedCursor: Send {
+    /// The next key and its value; `None` at the end.
+    fn next(&mut self) -> Result<Option<(Slice, Slice)>>;
+}
+
+/// A walk in order.
+pub(crate) struct InOrder {
+    cursor: Box<dyn OrderedCursor>,
+    started: bool,
+}
+
+impl InOrder {
+    pub(crate) fn new(cursor: Box<dyn OrderedCursor>) -> Self {
+        Self { cursor, started: false }
+    }
+}
+
+impl UnorderedCursor for InOrder {
+    fn next(&mut self) -> Result<Option<(Slice, Slice)>> {
+        if self.started {
+            self.cursor.next()?;
+        } else {
+            self.cursor.seek_to_first()?;
+            self.started = true;
+        }
+        let cursor = &self.cursor;
+        Ok(cursor.is_valid().then(|| (Slice::from(cursor.key()), cursor.value_slice())))
+    }
+}
+
 /// A position among the keys a reader sees, or outside of them. The rules of [`EntryCursor`] hold.
 pub(crate) trait OrderedCursor: Send {
     /// Moves to the first key.

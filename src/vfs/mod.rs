@@ -23,6 +23,7 @@ mod aligned;
 mod appender;
 mod block;
 mod counters;
+mod depth;
 mod direct;
 mod disk;
 mod fault;
@@ -39,6 +40,7 @@ mod tests;
 use std::fmt;
 use std::io::IoSlice;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,6 +48,7 @@ pub use crate::base::View;
 use crate::error::Result;
 pub use appender::Appender;
 pub use counters::{Counters, IoStats};
+pub(crate) use depth::{BatchReader, ReadRequest};
 pub use disk::DiskFs;
 pub use fault::{Effect, Errno, Fault, FaultFs, Operation, Times};
 pub use layer::Layer;
@@ -174,6 +177,33 @@ pub trait File: Send + Sync + fmt::Debug {
     /// The bytes in `range`: lent where the layer can, copied where it cannot. An error if the file ends
     /// before the range does.
     fn view(&self, range: Range<u64>) -> Result<View>;
+    /// The bytes in `range` if they can be had without waiting for a device, else `None`. `None` says nothing
+    /// about the bytes: whether the file has them is for [`view`](Self::view) to tell.
+    fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
+        self.view(range).map(Some)
+    }
+    /// A read of `range` that the caller may carry out by itself, together with others, if the file has a
+    /// descriptor to read from. It is never more than a faster way to what [`view`](Self::view) gives.
+    fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {
+        let _ = range;
+        None
+    }
     /// What was done through this handle so far.
     fn stats(&self) -> IoStats;
+}
+
+/// A read to be carried out, and the memory for it: see [`File::raw_read`].
+#[derive(Debug)]
+pub struct RawRead<'a> {
+    /// The descriptor to read from.
+    pub descriptor: BorrowedFd<'a>,
+    /// Where in the file to read from.
+    pub offset: u64,
+    /// Memory that the bytes go to.
+    pub buffer: Vec<u8>,
+    /// The part of the buffer to read into. Where the descriptor asks for alignment, this part's address and
+    /// length keep it, as the offset does. The file may end before the part does.
+    pub fill: Range<usize>,
+    /// The part of the buffer that the bytes asked for are in then; it lies inside `fill`.
+    pub part: Range<usize>,
 }

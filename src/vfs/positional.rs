@@ -4,17 +4,18 @@
 //! same time; the kernel orders those that overlap.
 
 use std::fs;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::counters::{FileCounters, IoStats};
-use super::{File, Hint, View, range};
+use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
 
 /// Above this many bytes a view's length is checked against the file before memory is taken for it, so
@@ -144,9 +145,49 @@ impl File for PositionalFile {
         Ok(View::from(bytes))
     }
 
+    fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
+        let len = range::length(&self.path, &range)?;
+        let bytes = (len <= TRUSTED_VIEW_BYTES)
+            .then(|| read_present(&self.file, range.start, len))
+            .flatten();
+        Ok(bytes.map(|bytes| {
+            self.counters.requested();
+            self.counters.read(len);
+            View::from(bytes)
+        }))
+    }
+
+    fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {
+        let len = range::length(&self.path, &range).ok()?;
+        (len <= TRUSTED_VIEW_BYTES).then(|| {
+            self.counters.requested();
+            self.counters.read(len);
+            RawRead {
+                descriptor: self.file.as_fd(),
+                offset: range.start,
+                buffer: vec![0; len],
+                fill: 0..len,
+                part: 0..len,
+            }
+        })
+    }
+
     fn stats(&self) -> IoStats {
         self.counters.snapshot()
     }
+}
+
+/// The `len` bytes at `offset`, if the kernel has all of them in its page cache and can tell.
+fn read_present(file: &fs::File, offset: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let read = match i64::try_from(offset) {
+        Ok(_) if len > 0 => {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            rustix::io::preadv2(file, &mut parts, offset, ReadWriteFlags::NOWAIT).ok()?
+        }
+        _ => 0,
+    };
+    (read == len).then_some(bytes)
 }
 
 /// Up to `len` bytes at `offset` in a new buffer that is not zeroed first; fewer if the file ends.

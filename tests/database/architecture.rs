@@ -36,6 +36,8 @@ const OPERATING_SYSTEM: &[&str] = &["std::fs", "libc", "rustix", "memmap2"];
 const UNSAFE: &[&str] = &[
     "base/prefetch.rs",
     "base/slice.rs",
+    "base/words.rs",
+    "hash/index/chunks.rs",
     "lsm/memtable/arena.rs",
     "lsm/memtable/entry.rs",
     "lsm/memtable/index.rs",

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions};
+use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions, Layer};
 
 use crate::failure::{Failure, Result};
 use crate::size;
@@ -139,4 +140,47 @@ pub(crate) struct DurabilityArguments {
     /// When a write counts as done
     #[arg(long, value_enum, default_value_t)]
     pub(crate) durability: Durability,
+}
+
+/// How the files of a keyspace are reached.
+#[derive(Args, Debug)]
+pub(crate) struct LayerArguments {
+    /// How the keyspace's files are reached
+    #[arg(long, value_name = "LAYER", default_value = "pos", value_parser = layer_parser())]
+    file: Layer,
+    /// The bytes of a block of a layer that has blocks, a power of two [default: 4096]
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
+    /// The pages, each of a block's size, of the cache of a layer that has one [default: 4096]
+    #[arg(long, value_name = "PAGES")]
+    page_cache: Option<u32>,
+}
+
+impl LayerArguments {
+    /// The layer with its sizes, if they make sense.
+    pub(crate) fn layer(&self) -> Result<Layer> {
+        let mut layer = self.file;
+        if let Some(bytes) = self.block_size {
+            layer = layer.with_block_size(bytes)?;
+        }
+        if let Some(pages) = self.page_cache {
+            layer = layer.with_page_cache_pages(pages)?;
+        }
+        layer.check()?;
+        Ok(layer)
+    }
+}
+
+/// Reads the name of a file layer.
+pub(crate) fn layer_parser() -> impl TypedValueParser<Value = Layer> {
+    let layers = [
+        ("mmap", "A shared memory mapping"),
+        ("pos", "Positional calls through the system's page cache"),
+        ("pos-block", "The same, in whole blocks"),
+        ("pos-block-cache", "The same, with a page cache in the process"),
+        ("pos-direct", "Positional calls in whole blocks, past the system's page cache"),
+        ("pos-direct-cache", "The same, with a page cache in the process"),
+    ];
+    let names = layers.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Layer>())
 }

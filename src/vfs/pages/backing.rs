@@ -7,12 +7,13 @@
 //! - `len` is the file's length as its users know it, `inner_len` that of the file below. Written back, the
 //!   last page makes the file below longer than the file is; `trim` cuts that off. Where the file below is
 //!   shorter, what it lacks is dirty in the cache, or zeros.
-//! - A page that fails to be written back stays dirty.
+//! - A page that fails to be written back stays dirty. What the failed write left behind `inner_len` is never
+//!   read, and cut off by the next `trim` (`torn`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{
@@ -40,6 +41,7 @@ pub(super) struct Backing {
     recent: AtomicU64,
     len: AtomicU64,
     inner_len: AtomicU64,
+    torn: AtomicBool,
     /// The frames of the dirty pages.
     dirty: Mutex<BTreeMap<u64, u32>>,
     shape: RwLock<()>,
@@ -56,6 +58,7 @@ impl Backing {
             recent: AtomicU64::new(NO_PAGE),
             len: AtomicU64::new(len),
             inner_len: AtomicU64::new(len),
+            torn: AtomicBool::new(false),
             dirty: Mutex::default(),
             shape: RwLock::default(),
             tail: RwLock::default(),
@@ -140,7 +143,7 @@ impl Backing {
     /// Writes whole pages, which are in no frame and claimed, from page `first` on.
     pub(super) fn write_pages(&self, first: u64, block: usize, bytes: &[u8]) -> Result<()> {
         let start = first * block as u64;
-        self.inner.write_at(start, bytes)?;
+        self.inner.write_at(start, bytes).inspect_err(|_| self.torn.store(true, Release))?;
         self.inner_len.fetch_max(start + bytes.len() as u64, Release);
         self.tally.wrote((bytes.len() / block) as u64);
         Ok(())
@@ -238,18 +241,28 @@ impl Backing {
         Ok(())
     }
 
-    /// Cuts off what writing back whole pages added behind the file's end.
+    /// Cuts off what writing back whole pages added behind the file's end, or failing to.
     pub(super) fn trim(&self) -> Result<()> {
-        if self.inner_len() <= self.len() {
+        if !self.is_too_long() {
             return Ok(());
         }
         let _shape = self.own_shape();
         let _tail = self.own_tail();
-        let len = self.len();
-        if self.inner_len() > len {
-            self.inner.truncate(len)?;
-            self.inner_len.store(len, Release);
+        if self.is_too_long() {
+            self.cut_inner(self.len().min(self.inner_len()))?;
         }
+        Ok(())
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.inner_len() > self.len() || self.torn.load(Acquire)
+    }
+
+    /// Gives the file below a length. The caller owns shape and tail.
+    fn cut_inner(&self, len: u64) -> Result<()> {
+        self.inner.truncate(len)?;
+        self.inner_len.store(len, Release);
+        self.torn.store(false, Release);
         Ok(())
     }
 
@@ -259,10 +272,10 @@ impl Backing {
         self.write_back(cache)?;
         // Nobody has a latch of a page of this file from here on.
         let _tail = self.own_tail();
-        self.inner.truncate(len)?;
         let block = cache.block_size() as u64;
-        self.forget(cache, len.div_ceil(block)..self.end_page(block));
-        self.inner_len.store(len, Release);
+        let end = self.end_page(block);
+        self.cut_inner(len)?;
+        self.forget(cache, len.div_ceil(block)..end);
         self.len.store(len, Release);
         if let Some(pin) = cache.pin_surely(self.key(len / block)) {
             pin.latch().zero((len % block) as usize..block as usize);

@@ -91,10 +91,10 @@ impl PagedFile {
         }
     }
 
-    /// Pins a page for a reader, if it is there.
+    /// Pins a page to use what lies `at` bytes into it, if it is there.
     #[inline]
-    fn hit(&self, page: u64) -> Option<Pin<'_>> {
-        let pin = self.cache.pin(self.backing.key(page))?;
+    fn hit(&self, page: u64, at: usize) -> Option<Pin<'_>> {
+        let pin = self.cache.pin(self.backing.key(page), at)?;
         if self.backing.is_new_use(page) {
             pin.touch();
         }
@@ -107,7 +107,7 @@ impl PagedFile {
         let mut done = 0;
         while done < buffer.len() {
             let (page, at) = self.locate(offset + done as u64);
-            let Some(pin) = self.hit(page) else { break };
+            let Some(pin) = self.hit(page, at) else { break };
             let len = (self.block() - at).min(buffer.len() - done);
             pin.read(at, &mut buffer[done..done + len]);
             done += len;
@@ -196,12 +196,12 @@ impl PagedFile {
         let _shape = self.backing.share_shape();
         self.check_end((page << self.shift) + at as u64, len)?;
         loop {
-            if let Some(pin) = self.hit(page) {
-                return Ok(pin.view(at, len));
+            if let Some(pin) = self.hit(page, at) {
+                return Ok(pin.lend(at, len));
             }
             if let Some(claim) = self.claim(page..page + 1)? {
                 return Ok(match self.load(claim)? {
-                    Loaded::Frame(pin) => pin.view(at, len),
+                    Loaded::Frame(pin) => pin.lend(at, len),
                     Loaded::Run(bytes) => View::from(bytes[at..at + len].to_vec()),
                 });
             }
@@ -217,7 +217,7 @@ impl PagedFile {
             let (page, at) = self.locate(offset + done as u64);
             let rest = &bytes[done..];
             let len = (self.block() - at).min(rest.len());
-            let written = if let Some(pin) = self.hit(page) {
+            let written = if let Some(pin) = self.hit(page, at) {
                 let mut latch = pin.latch();
                 latch.write(at, &rest[..len]);
                 self.backing.mark_dirty(page, &latch);
@@ -395,9 +395,9 @@ impl File for PagedFile {
             self.read_at(range.start, &mut bytes)?;
             return Ok(View::from(bytes));
         }
-        if let Some(pin) = self.hit(page) {
+        if let Some(pin) = self.hit(page, at) {
             self.backing.tally.hit();
-            return Ok(pin.view(at, len));
+            return Ok(pin.lend(at, len));
         }
         self.backing.tally.miss();
         self.view_missing(page, at, len)

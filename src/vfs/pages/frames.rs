@@ -15,8 +15,7 @@
 //! ```
 //!
 //! - *Reserved*: a [`Blank`] owns the bytes alone, to read a page into them or to fill them.
-//! - *Pinned*: a [`Pin`] counts in the word. What it pinned is not taken for another page.
-//! - *Lent*: a view holds a clone of the frame's lease, made under a pin. It counts like a pin.
+//! - *Pinned*: a [`Pin`] or a view counts in the word. What it pinned is not taken for another page.
 //! - *Busy*: a [`Latch`] is held, of which a frame has one at a time: by who changes bytes of the page, or by
 //!   who writes it back and must not see it change. A page is "writing" while it is dirty and busy. Readers do
 //!   not look at it.
@@ -39,12 +38,12 @@ use std::slice;
 use std::sync::atomic::{
     AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
-    fence,
 };
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Key;
 use crate::base::View;
+use crate::base::prefetch::prefetch_at;
 use crate::error::{Error, Result};
 
 const ONE_PIN: u64 = 1;
@@ -60,14 +59,16 @@ const RESERVED: u64 = 1 << 36;
 const MAX_USE: u8 = 3;
 /// What every frame's address is at least a multiple of, in bytes.
 const ADDRESS: usize = 4096;
+/// Views share the memory by so many counts, so that threads seldom change the same one.
+const ANCHORS: usize = 16;
 /// How often a busy latch is looked at before sleeping: longer than copying a few hundred bytes takes.
 const SPINS: usize = 64;
 
 /// The frames of a cache.
 #[derive(Debug)]
 pub(super) struct Frames {
-    memory: Arc<Memory>,
-    metas: Box<[Meta]>,
+    shared: Arc<Shared>,
+    anchors: [Arc<Anchor>; ANCHORS],
     /// The base-2 logarithm of the block size.
     shift: u32,
     sleepers: Mutex<()>,
@@ -84,13 +85,41 @@ struct Meta {
     /// The next frame in the same chain of the table, plus 1; 0 ends it.
     next: AtomicU32,
     used: AtomicU8,
-    /// Made when the frame is first lent.
-    lease: OnceLock<Arc<Lease>>,
 }
 
-/// What a view holds; it keeps the memory alive when the cache is gone.
+/// What views keep alive when the cache is gone.
 #[derive(Debug)]
-struct Lease(#[expect(dead_code, reason = "held, not read")] Arc<Memory>);
+struct Shared {
+    memory: Memory,
+    metas: Box<[Meta]>,
+}
+
+/// One of the counts of those who share.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Anchor(Arc<Shared>);
+
+/// The pin of a view.
+#[derive(Debug)]
+struct Loan {
+    anchor: Arc<Anchor>,
+    index: u32,
+}
+
+impl Drop for Loan {
+    #[inline]
+    fn drop(&mut self) {
+        self.anchor.0.metas[self.index as usize].unpin();
+    }
+}
+
+impl Meta {
+    #[inline]
+    fn unpin(&self) {
+        let word = self.word.fetch_sub(ONE_PIN, Release);
+        debug_assert!(word & PINS > 0);
+    }
+}
 
 /// The one allocation.
 #[derive(Debug)]
@@ -151,9 +180,11 @@ impl Frames {
                 "there is no memory for a page cache of {count} pages of {block} bytes: give fewer pages"
             )));
         };
+        let metas = (0..count).map(|_| Meta::default()).collect();
+        let shared = Arc::new(Shared { memory, metas });
         Ok(Self {
-            memory: Arc::new(memory),
-            metas: (0..count).map(|_| Meta::default()).collect(),
+            anchors: std::array::from_fn(|_| Arc::new(Anchor(Arc::clone(&shared)))),
+            shared,
             shift: block.trailing_zeros(),
             sleepers: Mutex::new(()),
             released: Condvar::new(),
@@ -166,7 +197,7 @@ impl Frames {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.metas.len()
+        self.shared.metas.len()
     }
 
     /// The bytes of memory that frames of this cache take, each with what is known of it.
@@ -176,15 +207,15 @@ impl Frames {
 
     #[inline]
     fn meta(&self, index: u32) -> &Meta {
-        &self.metas[index as usize]
+        &self.shared.metas[index as usize]
     }
 
     /// Where the bytes of a frame start.
     #[inline]
     fn start(&self, index: u32) -> NonNull<u8> {
-        assert!((index as usize) < self.metas.len());
+        assert!((index as usize) < self.count());
         // SAFETY: there is such a frame, so the place lies inside the allocation.
-        unsafe { self.memory.start.add((index as usize) << self.shift) }
+        unsafe { self.shared.memory.start.add((index as usize) << self.shift) }
     }
 
     /// The page that a frame holds, or held.
@@ -217,6 +248,12 @@ impl Frames {
         (word & VALID != 0 && self.key(index) == key).then_some(pin)
     }
 
+    /// Asks the processor for what lies `at` bytes into a frame, whatever it holds.
+    #[inline]
+    pub(super) fn prefetch(&self, index: u32, at: usize) {
+        prefetch_at(self.start(index).as_ptr().wrapping_add(at));
+    }
+
     /// Reserves a free frame; not if an old view or pin of it still lives.
     pub(super) fn take_free(&self, index: u32) -> Option<Blank<'_>> {
         self.reserve(index, 0)
@@ -225,28 +262,17 @@ impl Frames {
     /// Reserves a frame whose page is clean and that nobody uses.
     pub(super) fn take(&self, index: u32) -> Taken<'_> {
         let word = self.meta(index).word.load(Relaxed);
-        if word == VALID | DIRTY && !self.is_lent(index) {
+        if word == VALID | DIRTY {
             return Taken::Dirty;
         }
         self.reserve(index, VALID).map_or(Taken::Held, Taken::Blank)
     }
 
     fn reserve(&self, index: u32, from: u64) -> Option<Blank<'_>> {
-        let word = &self.meta(index).word;
         // Acquire: whoever unpinned the frame has done with its bytes.
+        let word = &self.meta(index).word;
         word.compare_exchange(from, RESERVED, Acquire, Relaxed).ok()?;
-        // Nobody lends a frame that is not pinned, so that from here on the lease can only be given back.
-        if self.is_lent(index) {
-            word.fetch_xor(RESERVED | from, Release);
-            return None;
-        }
-        // Whoever gave the lease back has done with the bytes.
-        fence(Acquire);
         Some(Blank { frames: self, index })
-    }
-
-    fn is_lent(&self, index: u32) -> bool {
-        self.meta(index).lease.get().is_some_and(|lease| Arc::strong_count(lease) > 1)
     }
 
     /// Makes a frame free whose page is to be forgotten, dirty or not. Pins and views of it stay as they are.
@@ -305,16 +331,11 @@ pub(super) struct Pin<'a> {
 impl Drop for Pin<'_> {
     #[inline]
     fn drop(&mut self) {
-        let word = self.frames.meta(self.index).word.fetch_sub(ONE_PIN, Release);
-        debug_assert!(word & PINS > 0);
+        self.frames.meta(self.index).unpin();
     }
 }
 
 impl<'a> Pin<'a> {
-    pub(super) fn index(&self) -> u32 {
-        self.index
-    }
-
     /// Counts a use.
     #[inline]
     pub(super) fn touch(&self) {
@@ -343,15 +364,15 @@ impl<'a> Pin<'a> {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), buffer.as_mut_ptr(), buffer.len()) }
     }
 
-    /// Lends `len` bytes that lie `at` bytes into the page.
+    /// Lends `len` bytes that lie `at` bytes into the page; the view takes over the pin.
     #[inline]
-    pub(super) fn view(&self, at: usize, len: usize) -> View {
+    pub(super) fn lend(self, at: usize, len: usize) -> View {
         let start = self.place(at, len);
-        let new_lease = || Arc::new(Lease(Arc::clone(&self.frames.memory)));
-        let lease = self.frames.meta(self.index).lease.get_or_init(new_lease);
-        let owner: Arc<Lease> = Arc::clone(lease);
-        // SAFETY: the bytes lie in the memory that the lease keeps alive, and are initialised. The frame is
-        // not taken for another page while the lease is lent; by the law, nobody changes viewed bytes.
+        let anchor = Arc::clone(&self.frames.anchors[self.index as usize % ANCHORS]);
+        let owner = Arc::new(Loan { anchor, index: self.index });
+        std::mem::forget(self);
+        // SAFETY: the bytes lie in the memory that the loan keeps alive, and are initialised. The frame is
+        // pinned by the loan, so it is not taken for another page; by the law, nobody changes viewed bytes.
         unsafe { View::from_raw(start, len, owner) }
     }
 
@@ -379,8 +400,7 @@ impl<'a> Pin<'a> {
         // From marking the word until sleeping the lock is held, which whoever finds the mark takes to wake.
         let mut sleepers = self.frames.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         while word.fetch_or(BUSY | WAITED, Acquire) & BUSY != 0 {
-            sleepers =
-                self.frames.released.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+            sleepers = self.frames.released.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
         }
         drop(sleepers);
         Latch { pin: self }

@@ -162,15 +162,16 @@ impl PageCache {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pins a page if it is there; while others come and go it may be missed.
+    /// Pins a page if it is there, to use what lies `at` bytes into it; while others come and go it may be
+    /// missed.
     #[inline]
-    fn pin(&self, key: Key) -> Option<Pin<'_>> {
-        self.table.pin(&self.frames, key)
+    fn pin(&self, key: Key, at: usize) -> Option<Pin<'_>> {
+        self.table.pin(&self.frames, key, at)
     }
 
     /// Pins a page if it is there.
     fn pin_surely(&self, key: Key) -> Option<Pin<'_>> {
-        self.pin(key).or_else(|| {
+        self.pin(key, 0).or_else(|| {
             let directory = self.directory();
             let index = self.table.find(&self.frames, key);
             let pin = index.and_then(|index| self.frames.pin(index, key));

@@ -158,7 +158,8 @@ impl Policy {
     }
 
     fn next_place(&self) -> Place {
-        let [small, main] = [Place::Small, Place::Main].map(|place| self.queues[place as usize].len);
+        let [small, main] =
+            [Place::Small, Place::Main].map(|place| self.queues[place as usize].len);
         if small >= self.small || main == 0 { Place::Small } else { Place::Main }
     }
 

@@ -43,10 +43,15 @@ impl Table {
         &self.heads[(key.hash() >> self.shift) as usize]
     }
 
-    /// Finds a page and pins it, without a lock. It may be missed while the table changes.
+    /// Finds a page and pins it, without a lock. It may be missed while the table changes. What lies `at`
+    /// bytes into the page is asked for as soon as the frame is guessed, so that it comes while the guess is
+    /// checked.
     #[inline]
-    pub(super) fn pin<'a>(&self, frames: &'a Frames, key: Key) -> Option<Pin<'a>> {
+    pub(super) fn pin<'a>(&self, frames: &'a Frames, key: Key, at: usize) -> Option<Pin<'a>> {
         let mut link = self.head(key).load(Acquire);
+        if let Some(index) = link.checked_sub(1) {
+            frames.prefetch(index, at);
+        }
         for _ in 0..MAX_LINKS {
             let index = link.checked_sub(1)?;
             if frames.key(index) == key {

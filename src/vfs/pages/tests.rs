@@ -109,7 +109,8 @@ fn below(fs: &dyn Fs, name: &str) -> Vec<u8> {
 
 #[test]
 fn impossible_caches_are_refused() {
-    for (block, pages) in [(0, 1), (256, 1), (1000, 1), (2 << 20, 1), (512, 0), (1 << 20, 1 << 45)] {
+    for (block, pages) in [(0, 1), (256, 1), (1000, 1), (2 << 20, 1), (512, 0), (1 << 20, 1 << 45)]
+    {
         assert_eq!(PageCache::new(block, pages).unwrap_err().kind(), ErrorKind::Invalid);
     }
     let large = PageCache::new(4096, 1_000_000).unwrap();
@@ -476,30 +477,71 @@ fn a_page_that_cannot_be_written_back_stays_dirty() {
 }
 
 #[test]
+fn what_a_failed_write_leaves_behind_the_end_is_cut_off() {
+    let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+    let cache = cache(8);
+    let file = filled(&fs, 2, &cache);
+    let before = content(&file);
+    fs.arm(Fault::new(Operation::Write, Effect::FailShort(700, EIO)));
+    let error = file.write_at(2 * BLOCK as u64, &[9; 4 * BLOCK]).unwrap_err();
+    assert_eq!((error.kind(), fs.fired()), (ErrorKind::Io, 1));
+    assert_eq!(below(&fs, "a").len(), 2 * BLOCK + 700);
+    assert_eq!(content(&file), before);
+    file.flush().unwrap();
+    assert_eq!(below(&fs, "a"), before);
+}
+
+#[test]
 fn readers_of_a_page_share_one_read_and_others_pass() {
     let fs = FaultFs::new(Arc::new(MemoryFs::new()));
     let cache = cache(8);
     let file = filled(&fs, 8, &cache);
     view(&file, 5).unwrap();
     let reads = fs.calls(Operation::Read);
-    for (effect, fails) in [(Duration::from_millis(100), false), (Duration::from_millis(1), true)] {
-        let page = usize::from(fails);
-        fs.arm(Fault::new(Operation::Read, Effect::Delay(effect)));
-        thread::scope(|scope| {
-            let readers: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| view(&file, page).map(|view| view[0]))).collect();
-            while fs.calls(Operation::Read) == reads + page as u64 {
-                thread::yield_now();
-            }
-            let start = Instant::now();
-            view(&file, 5).unwrap();
-            assert!(start.elapsed() < Duration::from_millis(80) || fails);
-            for reader in readers {
-                assert_eq!(reader.join().unwrap().unwrap(), page as u8);
-            }
-        });
-        assert_eq!(fs.calls(Operation::Read), reads + 1 + page as u64);
-    }
+    fs.arm(Fault::new(Operation::Read, Effect::Delay(Duration::from_millis(100))));
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(|| view(&file, 3))).collect();
+        while fs.calls(Operation::Read) == reads {
+            thread::yield_now();
+        }
+        view(&file, 5).unwrap();
+        view(&file, 6).unwrap();
+        assert!(cache.pin(Key { page: 3, ..id(&cache) }, 0).is_none(), "the others did not wait");
+        for reader in readers {
+            assert_eq!(*reader.join().unwrap().unwrap(), [3; BLOCK]);
+        }
+    });
+    assert_eq!(fs.calls(Operation::Read), reads + 2);
+}
+
+/// The first page of the only open file.
+fn id(cache: &PageCache) -> Key {
+    Key { file: *cache.directory().files.keys().next().unwrap(), page: 0 }
+}
+
+#[test]
+fn all_who_wait_for_a_failed_read_are_told() {
+    let fs = MemoryFs::new();
+    let cache = cache(8);
+    let file = filled(&fs, 8, &cache);
+    let claim::Claimed::Mine(mut claim) = cache.claim(id(&cache).file, 2..4) else { panic!() };
+    thread::scope(|scope| {
+        let file = &file;
+        let readers = [2, 3, 2].map(|page| scope.spawn(move || view(file, page)));
+        // The map has it twice, the claim once; each reader once when it waits.
+        let key = Key { page: 2, ..id(&cache) };
+        let flight = Arc::clone(&cache.directory().flights[&key]);
+        while Arc::strong_count(&flight) < 1 + 3 + readers.len() {
+            thread::yield_now();
+        }
+        let outcome = claim.attempt(|_| Err::<(), _>(Error::Closed));
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Closed);
+        drop(claim);
+        for reader in readers {
+            assert_eq!(reader.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        }
+    });
+    assert_eq!(view(&file, 3).unwrap()[0], 3);
 }
 
 #[test]

@@ -6,13 +6,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tempfile::TempDir;
-use turbidite::Database;
+use turbidite::Layer;
 
+use crate::arguments::{self, LayerArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::size;
 use crate::workload::{
-    Bench, Durability, Engine, FileLayer, Heading, Measurement, Order, Phase, Plan, write_table,
+    Bench, Durability, Engine, Heading, Keys, Measurement, Order, Phase, Plan, Reopening, Store,
+    write_tables,
 };
 
 /// Measure the speed of a new database
@@ -21,52 +23,88 @@ use crate::workload::{
 /// All keys and values are made before the clock starts. Every answer is checked; a wrong one ends the
 /// benchmark with exit code 3.
 ///
+/// With --keys study, every operation of fill, get, overwrite and delete draws its key anew from 1 to N:
+/// fill stores about 63 % of them and overwrites some, overwrite is another fill, and of the keys that get
+/// asks for about 37 % are not there, which is then the right answer. These are the keys of the study of
+/// Tkrzw's file classes.
+///
 /// A writing phase ends when its last call returned; how long the database then goes on to flush and
-/// compact is its settle time, and what it writes meanwhile counts for the phase. Latencies are taken for
-/// each operation, those of scan and reverse for runs of 64 records, divided by 64. The database is made
-/// in a new directory, which is removed at the end. Skewed orders concern get, miss and overwrite; fill
-/// and delete then are shuffled.
+/// compact is its settle time, and what it reads and writes meanwhile counts for the phase. Latencies are
+/// taken for each operation or batch, or for runs of --latency-run operations, 64 at least in scan and
+/// reverse and all in count; each operation of a run is taken to have lasted as long as the others. The
+/// database is made in a new directory, which is removed at the end. Skewed orders concern get, miss and
+/// overwrite; fill and delete then are shuffled.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Figures with --json:
   One object for each phase; a figure that does not apply is 0. The names are engine, file,
-  durability, phase, order, records, threads, seconds, ops_per_second, p50_us, p99_us, p999_us,
-  max_us, written_bytes, space_bytes, write_amplification, space_amplification, peak_rss_bytes.
+  block_size, page_cache_pages, log_file, durability, phase, keys, order, records, threads, batch,
+  latency_run, operations, found, close_seconds, open_seconds, seconds, settle_seconds,
+  ops_per_second, p50_us, p99_us, p999_us, max_us, written_bytes, space_bytes, write_amplification,
+  space_amplification, peak_rss_bytes, io.
+  The names in io are requests, hits, reads, read_bytes, writes, written_bytes, syncs: what the file
+  layer did in the phase. found counts the keys of get and miss that were there; hits are requests
+  that a page cache of the file layer answered.
 
 Examples:
   turbidite bench
   turbidite bench --file mmap --order skewed --threads 4 --phases fill,get,scan,overwrite,get
+  turbidite bench --keys study --file mmap --durability none --phases fill,get
+  turbidite bench --file pos-block-cache --block-size 1024 --page-cache 1000 --phases fill,get
+  turbidite bench --batch 32 --phases fill,get,miss
   turbidite bench --durability sync --records 10000 --phases fill --dir /mnt/disk --json")]
 pub(crate) struct Arguments {
     /// The index structure
     #[arg(long, value_enum, default_value = "lsm")]
     engine: Engine,
-    /// How files are reached
-    #[arg(long, value_enum, default_value = "pos")]
-    file: FileLayer,
+    #[command(flatten)]
+    layer: LayerArguments,
+    /// How the log's files are reached
+    #[arg(long, value_name = "LAYER", default_value = "mmap", hide_possible_values = true, value_parser = arguments::layer_parser())]
+    log_file: Layer,
     /// When a write counts as done
     #[arg(long, value_enum, default_value = "os")]
     durability: Durability,
+    /// What keys are
+    #[arg(long, value_enum, default_value = "number")]
+    keys: Keys,
     /// How many records are stored, and operations done in each phase
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
     records: u32,
-    /// The bytes of a key
-    #[arg(long, value_name = "BYTES", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    key_size: u32,
+    /// The bytes of a key [default: 16; with --keys study always 8]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    key_size: Option<u32>,
     /// The bytes of a value
     #[arg(long, value_name = "BYTES", default_value = "100", value_parser = clap::value_parser!(u32).range(0..=16 << 20))]
     value_size: u32,
     /// The share of random bytes in values, 0 to 1; the rest is one byte repeated
     #[arg(long, value_name = "SHARE", default_value = "0.5", value_parser = parse_share)]
     value_entropy: f64,
-    /// In which order keys are used
-    #[arg(long, value_enum, default_value = "random")]
-    order: Order,
+    /// In which order keys are used [default: random]
+    #[arg(long, value_enum)]
+    order: Option<Order>,
     /// How many threads share the operations of a phase
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// What is measured, in this order; starts with fill
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "fill,get,miss,scan")]
+    /// How many operations one call does: get and miss read so many keys at once, and writing phases
+    /// commit so many writes together
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// How many operations share one look at the clock; their latency is the mean [default: 1; with
+    /// --keys study 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    latency_run: Option<u32>,
+    /// Close and open the database before each reading phase that follows a writing one, so that its
+    /// own caches are cold. The page cache of the system stays warm. Opening counts as done when the
+    /// database has settled [default with --keys study]
+    #[arg(long, overrides_with = "no_reopen")]
+    reopen: bool,
+    /// Leave the database open over all phases [default without --keys study]
+    #[arg(long, overrides_with = "reopen")]
+    no_reopen: bool,
+    /// What is measured, in this order; starts with fill [default: fill,get,miss,scan; with --keys study
+    /// fill,get]
+    #[arg(long, value_enum, value_delimiter = ',')]
     phases: Vec<Phase>,
     /// Where the new directory is made, created if it is missing [default: the system's place for
     /// temporary files]
@@ -102,47 +140,85 @@ impl Arguments {
     }
 
     fn measure(&self, plan: &Plan, dir: &TempDir) -> Result<()> {
-        let mut builder = Database::builder(dir.path().join("db"))
-            .durability(plan.durability.of_database().into());
-        if let Some(bytes) = self.memory_budget {
-            builder = builder.memory_budget(bytes);
-        }
-        let database = builder.open()?;
-        let memory = database.stats().memory;
-        let mut bench = Bench::new(plan.clone(), database.clone())?;
+        let mut store = Store::create(&dir.path().join("db"), plan)?;
+        let memory = store.database.stats().memory;
+        let mut bench = Bench::new(plan.clone());
         let mut measurements: Vec<Measurement> = Vec::new();
-        for &phase in &self.phases {
-            let measurement = bench.run(phase)?;
+        for &phase in self.phases() {
+            let mut reopening = Reopening::default();
+            if bench.reopens_before(phase) {
+                (store, reopening) = store.reopen()?;
+            }
+            let measurement = bench.run(phase, &store, reopening)?;
             if self.figures.json {
                 output::print_json(&measurement.as_json(plan))?;
             } else {
                 measurements.push(measurement);
             }
         }
-        drop(bench);
-        database.close()?;
+        store.close()?;
         if self.figures.json {
             return Ok(());
         }
         let mut out = output::stdout();
         Heading { plan, memory, place: dir.path().display().to_string() }.write(&mut out)?;
-        write_table(&measurements, &mut out)?;
+        write_tables(&measurements, &mut out)?;
         Ok(out.flush()?)
     }
 
     /// What is asked for, if it makes sense.
     fn plan(&self) -> Result<Plan> {
-        let largest = 2 * u64::from(self.records) - 1;
-        let digits = largest.ilog10() + 1;
-        if digits > self.key_size {
-            return Err(Failure::usage(format!(
-                "keys of {} bytes are too short for {} records: {digits} digits are needed",
-                self.key_size, self.records
-            )));
+        match self.keys {
+            Keys::Number => self.check_phases()?,
+            Keys::Study => self.check_study()?,
         }
+        let study = self.keys == Keys::Study;
+        Ok(Plan {
+            engine: self.engine,
+            file: self.layer.layer()?,
+            log_file: self.log_file,
+            durability: self.durability,
+            memory_budget: self.memory_budget,
+            keys: self.keys,
+            records: self.records,
+            key_size: self.checked_key_size()? as usize,
+            value_size: self.value_size as usize,
+            value_entropy: self.value_entropy,
+            order: self.order.unwrap_or(Order::Random),
+            threads: self.threads as usize,
+            batch: self.batch as usize,
+            latency_run: u64::from(self.latency_run.unwrap_or(if study { 16 } else { 1 })),
+            reopen: self.reopen || study && !self.no_reopen,
+            seed: self.seed,
+        })
+    }
+
+    /// The bytes of a key, if all keys fit.
+    fn checked_key_size(&self) -> Result<u32> {
+        let size = self.keys.fixed_size().or(self.key_size).unwrap_or(16);
+        let digits = self.keys.largest(self.records).ilog10() + 1;
+        if digits <= size {
+            return Ok(size);
+        }
+        Err(Failure::usage(format!(
+            "keys of {size} bytes are too short for {} records: {digits} digits are needed",
+            self.records
+        )))
+    }
+
+    fn phases(&self) -> &[Phase] {
+        match self.keys {
+            _ if !self.phases.is_empty() => &self.phases,
+            Keys::Number => &[Phase::Fill, Phase::Get, Phase::Miss, Phase::Scan],
+            Keys::Study => &[Phase::Fill, Phase::Get],
+        }
+    }
+
+    /// Checks that every phase finds what it needs.
+    fn check_phases(&self) -> Result<()> {
         let mut filled = false;
         let mut live = false;
-        for &phase in &self.phases {
+        for &phase in self.phases() {
             match phase {
                 Phase::Fill => (filled, live) = (true, true),
                 Phase::Get | Phase::Overwrite | Phase::Delete if !live => {
@@ -155,18 +231,23 @@ impl Arguments {
                 _ => {}
             }
         }
-        Ok(Plan {
-            engine: self.engine,
-            file: self.file,
-            durability: self.durability,
-            records: self.records,
-            key_size: self.key_size as usize,
-            value_size: self.value_size as usize,
-            value_entropy: self.value_entropy,
-            order: self.order,
-            threads: self.threads as usize,
-            seed: self.seed,
-        })
+        Ok(())
+    }
+
+    /// Checks that nothing is asked for that the keys of the study decide.
+    fn check_study(&self) -> Result<()> {
+        let wrong = if self.order.is_some() {
+            "--order cannot be used with --keys study: its keys are drawn at random"
+        } else if self.key_size.is_some() {
+            "--key-size cannot be used with --keys study: its keys have 8 bytes"
+        } else if self.phases().contains(&Phase::Miss) {
+            "there is no phase miss with --keys study: of its gets, 37 % are misses"
+        } else if self.phases().first() != Some(&Phase::Fill) {
+            "the first phase must be fill"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::usage(wrong))
     }
 
     fn make_dir(&self) -> Result<TempDir> {

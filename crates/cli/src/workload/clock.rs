@@ -18,9 +18,13 @@ fn histogram() -> Histogram<u64> {
 /// How many operations pass between two steps of the progress bar.
 const STEP: u64 = 4096;
 
-/// The clock of one thread. An operation ends where the next one starts, so that each costs one look at
-/// the time.
+/// The clock of one thread. A run of operations ends where the next one starts, so that each run costs one
+/// look at the time.
 pub(super) struct Clock {
+    /// How many operations share one look at the time, at least.
+    run: u64,
+    /// How many have ended since the last look.
+    ended: u64,
     last: Instant,
     latencies: Histogram<u64>,
     progress: ProgressBar,
@@ -28,9 +32,9 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    fn start(progress: ProgressBar) -> Self {
+    fn start(run: u64, progress: ProgressBar) -> Self {
         let latencies = histogram();
-        Self { last: Instant::now(), latencies, progress, unreported: 0 }
+        Self { run, ended: 0, last: Instant::now(), latencies, progress, unreported: 0 }
     }
 
     /// An operation has ended.
@@ -39,9 +43,22 @@ impl Clock {
         self.laps(1);
     }
 
-    /// `count` operations have ended; each is taken to have lasted as long as the others.
+    /// `count` operations have ended.
     #[inline]
     pub(super) fn laps(&mut self, count: u64) {
+        self.ended += count;
+        if self.ended >= self.run {
+            self.look();
+        }
+    }
+
+    /// Takes the time of the operations since the last look; each is taken to have lasted as long as the
+    /// others.
+    fn look(&mut self) {
+        let count = std::mem::take(&mut self.ended);
+        if count == 0 {
+            return;
+        }
         let now = Instant::now();
         let nanoseconds = (now - self.last).as_nanos() as u64;
         self.last = now;
@@ -62,10 +79,12 @@ pub(super) struct Times {
 }
 
 /// Splits `count` operations over `threads` and runs `work` on each part. The time runs from the
-/// start of the first thread, when all are ready, to the end of the last.
+/// start of the first thread, when all are ready, to the end of the last. The latencies are those of runs
+/// of `latency_run` operations, at least 1.
 pub(super) fn run(
     threads: usize,
     count: usize,
+    latency_run: u64,
     progress: &ProgressBar,
     work: impl Fn(Range<usize>, &mut Clock) -> Result<()> + Sync,
 ) -> Result<Times> {
@@ -76,11 +95,14 @@ pub(super) fn run(
         let spawn = |i| {
             let progress = progress.clone();
             scope.spawn(move || {
-                let mut clock = Clock::start(progress);
+                let mut clock = Clock::start(latency_run, progress);
                 ready.wait();
                 let start = Instant::now();
                 clock.last = start;
-                work(part(i), &mut clock).map(|()| (start, clock, Instant::now()))
+                work(part(i), &mut clock).map(|()| {
+                    clock.look();
+                    (start, clock, Instant::now())
+                })
             })
         };
         let handles: Vec<_> = (0..threads).map(spawn).collect();
@@ -105,21 +127,41 @@ pub(super) fn run(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn threads_split_all_operations() {
-        let sum = AtomicUsize::new(0);
-        let times = run(3, 100, &ProgressBar::hidden(), |part, clock| {
+        for latency_run in [1, 16, 1000] {
+            let sum = AtomicUsize::new(0);
+            let times = run(3, 100, latency_run, &ProgressBar::hidden(), |part, clock| {
+                for i in part {
+                    sum.fetch_add(i, Ordering::Relaxed);
+                    clock.lap();
+                }
+                Ok(())
+            });
+            assert_eq!(sum.into_inner(), 4950);
+            assert_eq!(times.unwrap().latencies.len(), 100);
+        }
+    }
+
+    #[test]
+    fn a_run_shares_its_time() {
+        let times = run(1, 10, 4, &ProgressBar::hidden(), |part, clock| {
             for i in part {
-                sum.fetch_add(i, Ordering::Relaxed);
+                if i % 4 == 0 {
+                    thread::sleep(Duration::from_millis(4));
+                }
                 clock.lap();
             }
             Ok(())
         });
-        assert_eq!(sum.into_inner(), 4950);
-        assert_eq!(times.unwrap().latencies.len(), 100);
+        // Runs of 4, 4 and 2 operations, with one pause each.
+        let latencies = times.unwrap().latencies;
+        assert!(latencies.min() >= 999_000, "{}", latencies.min());
+        assert!(latencies.max() >= 1_999_000, "{}", latencies.max());
     }
 
     #[test]
@@ -128,6 +170,6 @@ mod tests {
             0 => Ok(()),
             _ => Err(Failure::damaged("wrong")),
         };
-        assert!(run(2, 10, &ProgressBar::hidden(), work).is_err());
+        assert!(run(2, 10, 1, &ProgressBar::hidden(), work).is_err());
     }
 }

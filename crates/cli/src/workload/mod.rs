@@ -1,35 +1,44 @@
 //! What `bench` does to a database: made from a seed before any clock starts, checked while it runs.
 
 mod clock;
+mod counters;
 mod draws;
+mod keys;
 mod operations;
 mod phases;
 mod report;
+mod store;
 mod values;
 mod zipf;
 
+use std::path::Path;
+
 use clap::ValueEnum;
-use turbidite::{KeyspaceOptions, vfs::Layer};
+use turbidite::{Database, DatabaseBuilder, KeyspaceOptions, Layer};
 
 use crate::arguments;
 
+pub(crate) use keys::Keys;
 pub(crate) use phases::Bench;
-pub(crate) use report::{Heading, Measurement, write_table};
+pub(crate) use report::{Heading, Measurement, write_tables};
+pub(crate) use store::{Reopening, Store};
 
 /// The index structure under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Engine {
     /// Log-structured merge tree
     Lsm,
+    /// Hash table over append-only segments; no order
+    Hash,
 }
 
-/// How files are reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum FileLayer {
-    /// A shared memory mapping
-    Mmap,
-    /// Positional calls
-    Pos,
+impl Engine {
+    fn keyspace_options(self) -> KeyspaceOptions {
+        match self {
+            Self::Lsm => KeyspaceOptions::lsm(),
+            Self::Hash => KeyspaceOptions::hash(),
+        }
+    }
 }
 
 /// When a write counts as done.
@@ -84,6 +93,8 @@ pub(crate) enum Phase {
     Overwrite,
     /// Delete every record
     Delete,
+    /// Count all records with one call, on one thread, and check their number
+    Count,
 }
 
 impl Phase {
@@ -97,28 +108,42 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) engine: Engine,
-    pub(crate) file: FileLayer,
+    pub(crate) file: Layer,
+    pub(crate) log_file: Layer,
     pub(crate) durability: Durability,
+    pub(crate) memory_budget: Option<usize>,
+    pub(crate) keys: Keys,
     pub(crate) records: u32,
     pub(crate) key_size: usize,
     pub(crate) value_size: usize,
     pub(crate) value_entropy: f64,
     pub(crate) order: Order,
     pub(crate) threads: usize,
+    /// How many operations one call does, at least 1.
+    pub(crate) batch: usize,
+    /// How many operations share one look at the clock, at least 1.
+    pub(crate) latency_run: u64,
+    /// Whether the database is closed and opened between writing and reading.
+    pub(crate) reopen: bool,
     pub(crate) seed: u64,
 }
 
 impl Plan {
+    /// Opens the database under test, at `path`.
+    fn builder(&self, path: &Path) -> DatabaseBuilder {
+        let builder = Database::builder(path)
+            .durability(self.durability.of_database().into())
+            .log_layer(self.log_file);
+        match self.memory_budget {
+            Some(bytes) => builder.memory_budget(bytes),
+            None => builder,
+        }
+    }
+
     /// The options of the keyspace under test.
-    pub(crate) fn keyspace_options(&self) -> KeyspaceOptions {
-        let options = match self.engine {
-            Engine::Lsm => KeyspaceOptions::lsm(),
-        };
-        let layer = match self.file {
-            FileLayer::Mmap => Layer::Mmap,
-            FileLayer::Pos => Layer::Positional,
-        };
-        options.layer(layer).log(self.durability != Durability::None)
+    fn keyspace_options(&self) -> KeyspaceOptions {
+        let logged = self.durability != Durability::None;
+        self.engine.keyspace_options().layer(self.file).log(logged)
     }
 
     /// The bytes of a record's key and value.

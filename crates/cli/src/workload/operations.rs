@@ -7,41 +7,75 @@ pub(super) fn push_key(keys: &mut Vec<u8>, number: u64, size: usize) {
     write!(keys, "{number:0size$}").expect("writing to a vector");
 }
 
-/// The key of a stored record: an even number.
-pub(super) fn present(record: u32) -> u64 {
-    2 * u64::from(record)
-}
-
-/// The key behind that of a record, which is not stored: an odd number.
-pub(super) fn absent(record: u32) -> u64 {
-    present(record) + 1
-}
-
-/// One key, and where its value starts in the pool, for every operation.
-pub(super) struct Operations {
+/// One key, and what goes with it, for every operation.
+pub(super) struct Operations<T> {
     keys: Vec<u8>,
     key_size: usize,
-    starts: Vec<u32>,
+    payloads: Vec<T>,
 }
 
-impl Operations {
-    /// An operation for each of `records`, with the key `number` and the value `start` gives for it.
+impl<T: Copy> Operations<T> {
+    /// Operations with the keys that `numbers` stand for, of `key_size` bytes, at least 1.
     pub(super) fn new(
-        records: &[u32],
+        numbers: impl ExactSizeIterator<Item = u64>,
         key_size: usize,
-        number: impl Fn(u32) -> u64,
-        start: impl Fn(u32) -> u32,
+        payloads: Vec<T>,
     ) -> Self {
-        let mut keys = Vec::with_capacity(records.len() * key_size);
-        records.iter().for_each(|&record| push_key(&mut keys, number(record), key_size));
-        Self { keys, key_size, starts: records.iter().map(|&record| start(record)).collect() }
+        let mut keys = Vec::with_capacity(numbers.len() * key_size);
+        numbers.for_each(|number| push_key(&mut keys, number, key_size));
+        Self { keys, key_size, payloads }
     }
 
-    pub(super) fn key(&self, i: usize) -> &[u8] {
-        &self.keys[i * self.key_size..][..self.key_size]
+    /// The operations of `range`.
+    pub(super) fn part(&self, range: std::ops::Range<usize>) -> Part<'_, T> {
+        let keys = &self.keys[range.start * self.key_size..range.end * self.key_size];
+        Part { keys, key_size: self.key_size, payloads: &self.payloads[range] }
+    }
+}
+
+/// Operations that follow one another.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a, T> {
+    keys: &'a [u8],
+    key_size: usize,
+    payloads: &'a [T],
+}
+
+impl<'a, T: Copy> Part<'a, T> {
+    pub(super) fn len(self) -> usize {
+        self.payloads.len()
     }
 
-    pub(super) fn start(&self, i: usize) -> u32 {
-        self.starts[i]
+    pub(super) fn keys(self) -> impl Iterator<Item = &'a [u8]> {
+        self.keys.chunks_exact(self.key_size)
+    }
+
+    /// The keys and what goes with them.
+    pub(super) fn iter(self) -> impl Iterator<Item = (&'a [u8], T)> {
+        self.keys().zip(self.payloads.iter().copied())
+    }
+
+    /// Groups of `size` operations, the last one of those that are left.
+    pub(super) fn groups(self, size: usize) -> impl Iterator<Item = Self> {
+        let keys = self.keys.chunks(size * self.key_size);
+        let groups = keys.zip(self.payloads.chunks(size));
+        groups.map(move |(keys, payloads)| Self { keys, payloads, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_and_groups_keep_keys_and_payloads_together() {
+        let operations =
+            Operations::new((0..10_u32).map(|i| u64::from(3 * i)), 4, (0..10).collect());
+        let part = operations.part(2..9);
+        let groups: Vec<Vec<_>> = part.groups(3).map(|group| group.iter().collect()).collect();
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1]);
+        assert!(groups.into_iter().flatten().eq(part.iter()));
+        assert_eq!(part.iter().next(), Some((&b"0006"[..], 2)));
+        assert_eq!((part.len(), part.keys().last()), (7, Some(&b"0024"[..])));
     }
 }

@@ -1,201 +1,315 @@
 //! The phases of a benchmark, one after the other over the same keyspace.
 
+use std::ops::Bound;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use turbidite::{Database, Error, Keyspace, Slice};
+use turbidite::{Error, Slice};
 
 use super::clock::{self, Clock, Times};
-use super::operations::{Operations, absent, present, push_key};
+use super::counters::Counters;
+use super::keys::absent;
+use super::operations::{Operations, Part, push_key};
 use super::report::Measurement;
-use super::values::Values;
-use super::{Phase, Plan, draws, name};
+use super::values::{Start, Values};
+use super::{Phase, Plan, Reopening, Store, name};
 use crate::failure::{Failure, Result};
 use crate::machine;
 
 /// How many records of a scan share one look at the clock, which would cost more than the step itself.
-const SCAN_RUN: usize = 64;
+const SCAN_RUN: u64 = 64;
 
-/// A database under test, and what is known about its contents.
+/// What is done, and what is known about the contents of the database.
 pub(crate) struct Bench {
     plan: Plan,
-    database: Database,
-    keyspace: Keyspace,
     values: Values,
-    /// Which version of its value every record has; empty while there are no records.
-    versions: Vec<u32>,
+    /// The value of every record; `None` if the record is not stored.
+    contents: Vec<Option<Start>>,
     /// How many phases ran.
     phases: u32,
+    /// Whether the last one wrote.
+    written: bool,
 }
 
 impl Bench {
     /// Prepares for the phases over an empty database.
-    pub(crate) fn new(plan: Plan, database: Database) -> Result<Self> {
-        let keyspace = database.keyspace("bench", plan.keyspace_options())?;
+    pub(crate) fn new(plan: Plan) -> Self {
         let values = Values::new(plan.value_size, plan.value_entropy, plan.seed);
-        Ok(Self { plan, database, keyspace, values, versions: Vec::new(), phases: 0 })
+        let contents = vec![None; plan.records as usize];
+        Self { plan, values, contents, phases: 0, written: false }
     }
 
-    /// Runs a phase, lets the database settle, and tells what it cost.
-    pub(crate) fn run(&mut self, phase: Phase) -> Result<Measurement> {
+    /// Whether the database has to be opened anew before `phase`.
+    pub(crate) fn reopens_before(&self, phase: Phase) -> bool {
+        self.plan.reopen && self.written && !phase.writes()
+    }
+
+    /// Runs a phase, lets the database settle, and tells what it cost. `reopening` came before it.
+    pub(crate) fn run(
+        &mut self,
+        phase: Phase,
+        store: &Store,
+        reopening: Reopening,
+    ) -> Result<Measurement> {
         self.phases += 1;
-        let before = self.database.stats().io.written_bytes;
+        self.written = phase.writes();
+        let before = Counters::of(&store.database.stats());
         let progress = progress(phase, u64::from(self.plan.records));
-        let times = match phase {
-            Phase::Fill | Phase::Overwrite => self.put(phase, &progress),
-            Phase::Get => self.get(&progress),
-            Phase::Miss => self.miss(&progress),
-            Phase::Scan | Phase::Reverse => self.scan(phase, &progress),
-            Phase::Delete => self.delete(&progress),
+        let done = match phase {
+            Phase::Fill | Phase::Overwrite => self.put(phase, store, &progress),
+            Phase::Get | Phase::Miss => self.get(phase, store, &progress),
+            Phase::Scan | Phase::Reverse => self.scan(phase, store, &progress),
+            Phase::Delete => self.delete(store, &progress),
+            Phase::Count => self.count(store, &progress),
         };
         progress.finish_and_clear();
-        let times = times?;
-        let start = Instant::now();
-        if phase.writes() {
-            self.database.settle()?;
-        }
-        let settle_seconds = start.elapsed().as_secs_f64();
-        let stats = self.database.stats();
+        let Done { times, found } = done?;
+        let settle_seconds = if phase.writes() { settle(store)? } else { 0.0 };
+        let stats = store.database.stats();
         let operations = times.latencies.len();
         Ok(Measurement {
             phase,
             operations,
-            user_bytes: operations * self.operation_bytes(phase),
+            found,
+            user_bytes: self.moved_bytes(phase, operations, found),
             seconds: times.seconds,
             settle_seconds,
+            reopening,
             latencies: times.latencies,
-            written_bytes: stats.io.written_bytes - before,
+            counters: Counters::of(&stats).since(before),
             space_bytes: stats.disk_bytes,
-            live_bytes: self.live() as u64 * self.plan.record_bytes(),
+            live_bytes: self.live().count() as u64 * self.plan.record_bytes(),
             peak_rss_bytes: machine::peak_resident_bytes(),
         })
     }
 
-    /// How many records there are.
-    fn live(&self) -> usize {
-        self.versions.len()
+    /// The records that are stored, ascending.
+    fn live(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.contents).filter(|(_, value)| value.is_some()).map(|(record, _)| record)
     }
 
-    /// The user's bytes that an operation moves.
-    fn operation_bytes(&self, phase: Phase) -> u64 {
-        match phase {
-            Phase::Miss | Phase::Delete => self.plan.key_size as u64,
-            _ => self.plan.record_bytes(),
-        }
+    /// The user's bytes that the operations of a phase moved.
+    fn moved_bytes(&self, phase: Phase, operations: u64, found: u64) -> u64 {
+        let values = match phase {
+            Phase::Get | Phase::Miss => found,
+            Phase::Delete => 0,
+            _ => operations,
+        };
+        operations * self.plan.key_size as u64 + values * self.plan.value_size as u64
     }
 
     fn draw(&self, phase: Phase) -> Vec<u32> {
-        let plan = &self.plan;
-        draws::records(plan.order, phase, plan.records, plan.seed, u64::from(self.phases))
+        self.plan.keys.draw(&self.plan, phase, self.phases)
     }
 
-    fn operations(&self, records: &[u32], number: fn(u32) -> u64) -> Operations {
-        Operations::new(records, self.plan.key_size, number, |record| {
-            self.values.start(record, self.versions.get(record as usize).copied().unwrap_or(0))
-        })
-    }
-
-    /// Runs `work` for every operation.
-    fn each(
+    /// An operation for each of `records`, with the key `number` gives for it.
+    fn operations<T: Copy>(
         &self,
-        operations: &Operations,
+        records: &[u32],
+        number: impl Fn(u32) -> u64,
+        payloads: Vec<T>,
+    ) -> Operations<T> {
+        let numbers = records.iter().map(|&record| number(record));
+        Operations::new(numbers, self.plan.key_size, payloads)
+    }
+
+    /// Runs `one` for every operation, or, with batches, `many` for each batch of them.
+    fn each<T: Copy + Sync>(
+        &self,
+        operations: &Operations<T>,
         progress: &ProgressBar,
-        work: impl Fn(&[u8], u32) -> Result<()> + Sync,
+        one: impl Fn(&[u8], T) -> Result<()> + Sync,
+        many: impl Fn(Part<'_, T>) -> Result<()> + Sync,
     ) -> Result<Times> {
-        clock::run(self.plan.threads, self.plan.records as usize, progress, |part, clock| {
-            for i in part {
-                work(operations.key(i), operations.start(i))?;
-                clock.lap();
+        let Plan { threads, records, batch, latency_run, .. } = self.plan;
+        clock::run(threads, records as usize, latency_run, progress, |part, clock| {
+            let part = operations.part(part);
+            if batch > 1 {
+                return part.groups(batch).try_for_each(|group| {
+                    many(group)?;
+                    clock.laps(group.len() as u64);
+                    Ok(())
+                });
             }
-            Ok(())
+            part.iter().try_for_each(|(key, payload)| {
+                one(key, payload)?;
+                clock.lap();
+                Ok(())
+            })
         })
     }
 
-    fn put(&mut self, phase: Phase, progress: &ProgressBar) -> Result<Times> {
+    fn put(&mut self, phase: Phase, store: &Store, progress: &ProgressBar) -> Result<Done> {
         let records = self.draw(phase);
-        self.versions.resize(self.plan.records as usize, 0);
-        for &record in &records {
-            self.versions[record as usize] = self.phases;
+        // Threads that put the same record at the same time put the same value: either may be the last.
+        let shared = self.plan.threads > 1;
+        let number = |(i, &record)| if shared { record } else { i };
+        let starts: Vec<Start> = (0..)
+            .zip(&records)
+            .map(|operation| self.values.start(number(operation), self.phases))
+            .collect();
+        for (&record, &start) in records.iter().zip(&starts) {
+            self.contents[record as usize] = Some(start);
         }
-        let operations = self.operations(&records, present);
+        let operations =
+            self.operations(&records, |record| self.plan.keys.of_record(record), starts);
         drop(records);
-        self.each(&operations, progress, |key, start| {
-            Ok(self.keyspace.put(key, self.values.at(start))?)
-        })
+        let values = &self.values;
+        let one = |key: &[u8], start| Ok(store.keyspace.put(key, values.at(start))?);
+        let many = |group: Part<'_, Start>| {
+            let mut batch = store.database.batch();
+            for (key, start) in group.iter() {
+                batch.put(&store.keyspace, key, values.at(start));
+            }
+            Ok(batch.commit()?)
+        };
+        Ok(self.each(&operations, progress, one, many)?.into())
     }
 
-    fn get(&self, progress: &ProgressBar) -> Result<Times> {
-        let operations = self.operations(&self.draw(Phase::Get), present);
-        self.each(&operations, progress, |key, start| match self.keyspace.get(key)? {
-            Some(value) if self.values.matches(&value, start) => Ok(()),
-            Some(_) => Err(wrong("get", key, "a value that was not put")),
-            None => Err(wrong("get", key, "nothing, the key was put")),
-        })
+    fn get(&self, phase: Phase, store: &Store, progress: &ProgressBar) -> Result<Done> {
+        let records = self.draw(phase);
+        let stored = phase == Phase::Get;
+        let expected =
+            records.iter().map(|&record| self.contents[record as usize].filter(|_| stored));
+        let expected: Vec<_> = expected.collect();
+        let found = expected.iter().flatten().count() as u64;
+        let number =
+            |record| if stored { self.plan.keys.of_record(record) } else { absent(record) };
+        let operations = self.operations(&records, number, expected);
+        drop(records);
+        let one = |key: &[u8], expected| self.check(key, expected, store.keyspace.get(key)?);
+        let many = |group: Part<'_, Option<Start>>| {
+            let values = store.keyspace.multi_get(group.keys())?;
+            if values.len() != group.len() {
+                let (values, keys) = (values.len(), group.len());
+                return Err(Failure::damaged(format!(
+                    "wrong answer of {}: {values} values for {keys} keys",
+                    name(phase)
+                )));
+            }
+            let mut answers = group.iter().zip(values);
+            answers.try_for_each(|((key, expected), value)| self.check(key, expected, value))
+        };
+        let times = self.each(&operations, progress, one, many)?;
+        Ok(Done { times, found })
     }
 
-    fn miss(&self, progress: &ProgressBar) -> Result<Times> {
-        let operations = self.operations(&self.draw(Phase::Miss), absent);
-        self.each(&operations, progress, |key, _| match self.keyspace.get(key)? {
-            None => Ok(()),
-            Some(_) => Err(wrong("miss", key, "a value, the key was never put")),
-        })
+    /// Whether `value` is what a get of `key` has to give.
+    #[inline]
+    fn check(&self, key: &[u8], expected: Option<Start>, value: Option<Slice>) -> Result<()> {
+        match (value, expected) {
+            (None, None) => Ok(()),
+            (Some(value), Some(start)) if self.values.matches(&value, start) => Ok(()),
+            (Some(_), Some(_)) => Err(wrong("get", key, "a value that was not put")),
+            (None, Some(_)) => Err(wrong("get", key, "nothing, the key was put")),
+            (Some(_), None) => Err(wrong("get", key, "a value, the key is not there")),
+        }
     }
 
-    fn delete(&mut self, progress: &ProgressBar) -> Result<Times> {
-        let operations = self.operations(&self.draw(Phase::Delete), present);
-        self.versions = Vec::new();
-        self.each(&operations, progress, |key, _| Ok(self.keyspace.delete(key)?))
+    fn delete(&mut self, store: &Store, progress: &ProgressBar) -> Result<Done> {
+        let records = self.draw(Phase::Delete);
+        records.iter().for_each(|&record| self.contents[record as usize] = None);
+        let nothing = vec![(); records.len()];
+        let operations =
+            self.operations(&records, |record| self.plan.keys.of_record(record), nothing);
+        drop(records);
+        let one = |key: &[u8], ()| Ok(store.keyspace.delete(key)?);
+        let many = |group: Part<'_, ()>| {
+            let mut batch = store.database.batch();
+            for key in group.keys() {
+                batch.delete(&store.keyspace, key);
+            }
+            Ok(batch.commit()?)
+        };
+        Ok(self.each(&operations, progress, one, many)?.into())
     }
 
-    /// Every thread walks over its part of the keys.
-    fn scan(&self, phase: Phase, progress: &ProgressBar) -> Result<Times> {
-        let key = |record: usize| {
-            let mut key = Vec::with_capacity(self.plan.key_size);
-            push_key(&mut key, 2 * record as u64, self.plan.key_size);
+    /// Every thread walks over its part of the keys. The first has no lower bound and the last no upper one,
+    /// so that they also meet what should not be there.
+    fn scan(&self, phase: Phase, store: &Store, progress: &ProgressBar) -> Result<Done> {
+        let Plan { threads, key_size, keys, .. } = self.plan;
+        let numbers: Vec<u64> = self.live().map(|record| keys.of_record(record)).collect();
+        let key = |i: usize| {
+            let mut key = Vec::with_capacity(key_size);
+            push_key(&mut key, numbers[i], key_size);
             key
         };
-        clock::run(self.plan.threads, self.live(), progress, |part, clock| {
-            let count = part.len();
-            // With one thread the scan has no bounds, so that it also meets what should not be there.
-            let range = match self.plan.threads {
-                1 => self.keyspace.iter(),
-                _ => self.keyspace.range(key(part.start)..key(part.end)),
+        let run = self.plan.latency_run.max(SCAN_RUN);
+        let times = clock::run(threads, numbers.len(), run, progress, |part, clock| {
+            let from = match part.start {
+                0 => Bound::Unbounded,
+                start => Bound::Included(key(start)),
             };
+            let to = match part.end {
+                end if end == numbers.len() => Bound::Unbounded,
+                end => Bound::Excluded(key(end)),
+            };
+            let range = store.keyspace.range((from, to));
+            let expected = numbers[part].iter().copied();
             match phase {
-                Phase::Reverse => walk(range.rev(), part.rev(), count, clock, self.plan.key_size),
-                _ => walk(range, part, count, clock, self.plan.key_size),
+                Phase::Reverse => walk(range.rev(), expected.rev(), clock, key_size),
+                _ => walk(range, expected, clock, key_size),
             }
-        })
+        })?;
+        Ok(times.into())
+    }
+
+    fn count(&self, store: &Store, progress: &ProgressBar) -> Result<Done> {
+        let live = self.live().count();
+        let times = clock::run(1, live, 1, progress, |_, clock| {
+            let counted = store.keyspace.count()?;
+            clock.laps(counted);
+            if counted == live as u64 {
+                return Ok(());
+            }
+            Err(Failure::damaged(format!("wrong answer of count: {counted} instead of {live}")))
+        })?;
+        Ok(times.into())
     }
 }
 
-/// Walks over `entries`, which must be the records of `expected`.
+/// Waits until the database has nothing left to do, and tells for how many seconds.
+fn settle(store: &Store) -> Result<f64> {
+    let start = Instant::now();
+    store.database.settle()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// What the operations of a phase gave.
+struct Done {
+    times: Times,
+    /// How many of the keys asked for were there.
+    found: u64,
+}
+
+impl From<Times> for Done {
+    fn from(times: Times) -> Self {
+        Self { times, found: 0 }
+    }
+}
+
+/// Walks over `entries`, whose keys must be the numbers `expected`.
 fn walk(
-    entries: impl Iterator<Item = Result<(Slice, Slice), Error>>,
-    mut expected: impl Iterator<Item = usize>,
-    count: usize,
+    mut entries: impl Iterator<Item = Result<(Slice, Slice), Error>>,
+    mut expected: impl ExactSizeIterator<Item = u64>,
     clock: &mut Clock,
     key_size: usize,
 ) -> Result<()> {
-    let mut seen = 0;
-    for entry in entries {
+    entries.try_for_each(|entry| {
         let (key, _) = entry?;
         let number = number(&key).filter(|_| key.len() == key_size);
-        if number.is_none() || number != expected.next().map(|record| 2 * record as u64) {
+        if number.is_none() || number != expected.next() {
             return Err(wrong("scan", &key, "this key out of its place"));
         }
-        seen += 1;
-        if seen % SCAN_RUN == 0 {
-            clock.laps(SCAN_RUN as u64);
+        clock.lap();
+        Ok(())
+    })?;
+    match expected.len() {
+        0 => Ok(()),
+        missing => {
+            Err(Failure::damaged(format!("wrong answer of scan: {missing} records too few")))
         }
     }
-    if seen % SCAN_RUN > 0 {
-        clock.laps((seen % SCAN_RUN) as u64);
-    }
-    if seen == count {
-        return Ok(());
-    }
-    Err(Failure::damaged(format!("wrong answer of scan: {seen} records instead of {count}")))
 }
 
 /// The number that a key stands for.
@@ -217,4 +331,117 @@ fn progress(phase: Phase, operations: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:10} {wide_bar} {percent}% {per_sec} {eta} left")
         .expect("a template is a constant");
     ProgressBar::new(operations).with_style(style).with_message(name(phase))
+}
+
+#[cfg(test)]
+mod tests {
+    use turbidite::Layer;
+
+    use super::super::{Durability, Engine, Keys, Order};
+    use super::*;
+
+    fn plan(keys: Keys, batch: usize) -> Plan {
+        Plan {
+            engine: Engine::Lsm,
+            file: Layer::Positional,
+            log_file: Layer::Mmap,
+            durability: Durability::Buffered,
+            memory_budget: None,
+            keys,
+            records: 200,
+            key_size: 8,
+            value_size: 40,
+            value_entropy: 1.0,
+            order: Order::Random,
+            threads: 1,
+            batch,
+            latency_run: 16,
+            reopen: true,
+            seed: 3,
+        }
+    }
+
+    /// Whether `phase` answers rightly over a filled database that `harm` was done to.
+    fn passes(
+        plan: &Plan,
+        phase: Phase,
+        harm: impl Fn(&Store, &Bench) -> turbidite::Result<()>,
+    ) -> bool {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::create(&dir.path().join("db"), plan).unwrap();
+        let mut bench = Bench::new(plan.clone());
+        bench.run(Phase::Fill, &store, Reopening::default()).unwrap();
+        assert!(bench.reopens_before(Phase::Get) && !bench.reopens_before(Phase::Overwrite));
+        harm(&store, &bench).unwrap();
+        (store, _) = store.reopen().unwrap();
+        bench.run(phase, &store, Reopening::default()).is_ok()
+    }
+
+    /// The keys that a get in the next phase asks for, those that are there first.
+    fn asked(bench: &Bench) -> (Vec<u8>, Option<Vec<u8>>) {
+        let Plan { records, seed, keys, key_size, .. } = bench.plan;
+        let drawn = match keys {
+            Keys::Number => (0..records).collect(),
+            Keys::Study => super::super::draws::with_replacement(records, seed, 2),
+        };
+        let (there, missing): (Vec<u32>, Vec<u32>) =
+            drawn.into_iter().partition(|&record| bench.contents[record as usize].is_some());
+        let key = |&record: &u32| {
+            let mut key = Vec::new();
+            push_key(&mut key, keys.of_record(record), key_size);
+            key
+        };
+        (key(&there[0]), missing.first().map(key))
+    }
+
+    #[test]
+    fn wrong_contents_are_noticed() {
+        for (keys, batch) in
+            [(Keys::Number, 1), (Keys::Number, 7), (Keys::Study, 1), (Keys::Study, 7)]
+        {
+            let plan = plan(keys, batch);
+            for phase in [Phase::Get, Phase::Scan, Phase::Reverse, Phase::Count] {
+                assert!(passes(&plan, phase, |_, _| Ok(())), "{plan:?}");
+                let lost = |store: &Store, bench: &Bench| store.keyspace.delete(asked(bench).0);
+                assert!(!passes(&plan, phase, lost), "{phase:?} {plan:?}");
+            }
+            let changed = |store: &Store, bench: &Bench| store.keyspace.put(asked(bench).0, "x");
+            assert!(!passes(&plan, Phase::Get, changed), "{plan:?}");
+            let more = |store: &Store, _: &Bench| store.keyspace.put("00000300x", "y");
+            assert!(!passes(&plan, Phase::Scan, more), "{plan:?}");
+            assert!(!passes(&plan, Phase::Count, more), "{plan:?}");
+            if keys == Keys::Study {
+                let more = |store: &Store, bench: &Bench| {
+                    store.keyspace.put(asked(bench).1.expect("a key that is not there"), "x")
+                };
+                assert!(!passes(&plan, Phase::Get, more), "{plan:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_should_be_missing_is_noticed() {
+        for batch in [1, 7] {
+            let plan = plan(Keys::Number, batch);
+            assert!(passes(&plan, Phase::Miss, |_, _| Ok(())));
+            let more = |store: &Store, _: &Bench| store.keyspace.put("00000007", "x");
+            assert!(!passes(&plan, Phase::Miss, more));
+        }
+    }
+
+    #[test]
+    fn an_overwritten_value_is_not_the_old_one() {
+        for (keys, batch) in [(Keys::Number, 1), (Keys::Study, 7)] {
+            let plan = plan(keys, batch);
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::create(&dir.path().join("db"), &plan).unwrap();
+            let mut bench = Bench::new(plan);
+            bench.run(Phase::Fill, &store, Reopening::default()).unwrap();
+            let before = bench.contents.clone();
+            bench.run(Phase::Overwrite, &store, Reopening::default()).unwrap();
+            bench.run(Phase::Get, &store, Reopening::default()).unwrap();
+            bench.contents = before;
+            assert!(bench.run(Phase::Get, &store, Reopening::default()).is_err());
+        }
+    }
 }

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use turbidite::MemoryStats;
+use turbidite::{Layer, MemoryStats};
 
-use super::{Phase, Plan, name};
+use super::counters::Counters;
+use super::{Keys, Phase, Plan, Reopening, name};
 use crate::machine;
 use crate::output::Figure;
 use crate::size::{Bytes, Count, ratio};
@@ -15,15 +16,19 @@ use crate::size::{Bytes, Count, ratio};
 pub(crate) struct Measurement {
     pub(super) phase: Phase,
     pub(super) operations: u64,
+    /// How many of the keys that get and miss asked for were there.
+    pub(super) found: u64,
     /// Bytes of keys and values that the operations moved.
     pub(super) user_bytes: u64,
     pub(super) seconds: f64,
     /// How long the database worked on after the last operation of a writing phase.
     pub(super) settle_seconds: f64,
+    /// What came before the phase.
+    pub(super) reopening: Reopening,
     /// Nanoseconds for each operation.
     pub(super) latencies: Histogram<u64>,
-    /// What the file layer wrote, to the end of the settling.
-    pub(super) written_bytes: u64,
+    /// What the file layer did, to the end of the settling.
+    pub(super) counters: Counters,
     pub(super) space_bytes: u64,
     /// Bytes of the keys and values that can be read.
     pub(super) live_bytes: u64,
@@ -47,7 +52,7 @@ impl Measurement {
         if !self.phase.writes() {
             return 0.0;
         }
-        ratio(self.written_bytes as f64, self.user_bytes as f64)
+        ratio(self.counters.io.written_bytes as f64, self.user_bytes as f64)
     }
 
     fn space_amplification(&self) -> f64 {
@@ -58,23 +63,35 @@ impl Measurement {
     pub(crate) fn as_json(&self, plan: &Plan) -> Value {
         json!({
             "engine": name(plan.engine),
-            "file": name(plan.file),
+            "file": plan.file.to_string(),
+            "block_size": plan.file.block_size().unwrap_or(0),
+            "page_cache_pages": plan.file.page_cache_pages().unwrap_or(0),
+            "log_file": plan.log_file.to_string(),
             "durability": name(plan.durability),
             "phase": name(self.phase),
+            "keys": name(plan.keys),
             "order": name(plan.order),
             "records": plan.records,
             "threads": plan.threads,
+            "batch": plan.batch,
+            "latency_run": plan.latency_run,
+            "operations": self.operations,
+            "found": self.found,
+            "close_seconds": self.reopening.close_seconds,
+            "open_seconds": self.reopening.open_seconds,
             "seconds": self.seconds,
+            "settle_seconds": self.settle_seconds,
             "ops_per_second": self.operations_per_second(),
             "p50_us": self.microseconds(0.5),
             "p99_us": self.microseconds(0.99),
             "p999_us": self.microseconds(0.999),
             "max_us": self.longest_microseconds(),
-            "written_bytes": self.written_bytes,
+            "written_bytes": self.counters.io.written_bytes,
             "space_bytes": self.space_bytes,
             "write_amplification": self.write_amplification(),
             "space_amplification": self.space_amplification(),
             "peak_rss_bytes": self.peak_rss_bytes,
+            "io": self.counters.as_json(),
         })
     }
 
@@ -95,11 +112,38 @@ impl Measurement {
             format!("{:.2}", self.microseconds(0.99)),
             format!("{:.2}", self.microseconds(0.999)),
             format!("{:.0}", self.longest_microseconds()),
-            Bytes(self.written_bytes).to_string(),
+            Bytes(self.counters.io.written_bytes).to_string(),
             amplification(self.write_amplification()),
             Bytes(self.space_bytes).to_string(),
             amplification(self.space_amplification()),
             Bytes(self.peak_rss_bytes).to_string(),
+        ]
+    }
+
+    fn as_file_row(&self) -> Vec<String> {
+        let Counters { io, hits } = self.counters;
+        let Reopening { close_seconds, open_seconds } = self.reopening;
+        let seconds = |figure: f64| match figure {
+            0.0 => String::from("-"),
+            _ => format!("{figure:.3}"),
+        };
+        let found = match self.phase {
+            Phase::Get | Phase::Miss => Count(self.found).to_string(),
+            _ => String::from("-"),
+        };
+        vec![
+            name(self.phase),
+            Count(self.operations).to_string(),
+            found,
+            seconds(close_seconds),
+            seconds(open_seconds),
+            Count(io.requests).to_string(),
+            Count(hits).to_string(),
+            Count(io.reads).to_string(),
+            Bytes(io.read_bytes).to_string(),
+            Count(io.writes).to_string(),
+            Bytes(io.written_bytes).to_string(),
+            Count(io.syncs).to_string(),
         ]
     }
 }
@@ -121,11 +165,31 @@ const HEADER: [&str; 14] = [
     "peak RSS",
 ];
 
-/// Writes the figures of all phases.
-pub(crate) fn write_table(measurements: &[Measurement], out: &mut impl Write) -> io::Result<()> {
-    let mut table = Figure::new(&HEADER, 1);
-    measurements.iter().for_each(|measurement| table.row(measurement.as_row()));
-    table.write(out)
+/// What each phase met, and what the file layer did for it.
+const FILE_HEADER: [&str; 12] = [
+    "phase",
+    "operations",
+    "found",
+    "close s",
+    "open s",
+    "requests",
+    "hits",
+    "reads",
+    "read",
+    "writes",
+    "written",
+    "syncs",
+];
+
+/// Writes the figures of all phases: times, then what files had to do.
+pub(crate) fn write_tables(measurements: &[Measurement], out: &mut impl Write) -> io::Result<()> {
+    let mut times = Figure::new(&HEADER, 1);
+    measurements.iter().for_each(|measurement| times.row(measurement.as_row()));
+    times.write(out)?;
+    writeln!(out)?;
+    let mut files = Figure::new(&FILE_HEADER, 1);
+    measurements.iter().for_each(|measurement| files.row(measurement.as_file_row()));
+    files.write(out)
 }
 
 /// What a reader of the figures has to know about the run.
@@ -142,24 +206,39 @@ impl Heading<'_> {
         let user_bytes = u64::from(plan.records) * plan.record_bytes();
         writeln!(
             out,
-            "turbidite {}: engine {}, file {}, durability {}, {} order, {} thread{}, seed {}",
+            "turbidite {}: engine {}, file {}, log file {}, durability {}, {}, {}, {}, seed {}",
             env!("CARGO_PKG_VERSION"),
             name(plan.engine),
-            name(plan.file),
+            with_sizes(plan.file),
+            plan.log_file,
             name(plan.durability),
-            name(plan.order),
-            plan.threads,
-            if plan.threads == 1 { "" } else { "s" },
+            match plan.keys {
+                Keys::Number => format!("{} order", name(plan.order)),
+                Keys::Study => String::from("keys of the study"),
+            },
+            plural(plan.threads, "thread"),
+            match plan.batch {
+                1 => String::from("no batches"),
+                batch => format!("batches of {batch}"),
+            },
             plan.seed
         )?;
         writeln!(
             out,
-            "{} records, keys of {} B, values of {} B ({:.0} % random): {} of user data",
+            "{} {}, keys of {} B, values of {} B ({:.0} % random): {} of user data; latencies of {}",
             Count(u64::from(plan.records)),
+            match plan.keys {
+                Keys::Number => "records",
+                Keys::Study => "draws of as many keys",
+            },
             plan.key_size,
             plan.value_size,
             plan.value_entropy * 100.0,
-            Bytes(user_bytes)
+            Bytes(user_bytes),
+            match plan.latency_run.next_multiple_of(plan.batch as u64) {
+                run if run == plan.batch as u64 => String::from("each call"),
+                run => format!("runs of {run} operations"),
+            },
         )?;
         let (machine, budget) = (machine::memory_bytes(), self.memory.budget);
         let fits = |limit: u64| if user_bytes <= limit { "fits" } else { "does not fit" };
@@ -173,6 +252,23 @@ impl Heading<'_> {
             fits(budget),
             fits(machine)
         )?;
-        writeln!(out, "in {}; no cache is dropped between the phases\n", self.place)
+        let between = match plan.reopen {
+            true => "before it is read, the database is closed and opened: its own caches are cold",
+            false => "no cache is dropped between the phases",
+        };
+        writeln!(out, "in {}; {between}\n", self.place)
     }
+}
+
+/// A layer's name with its sizes.
+fn with_sizes(layer: Layer) -> String {
+    match (layer.page_cache_pages(), layer.block_size()) {
+        (Some(pages), Some(size)) => format!("{layer} ({} pages of {size} B)", Count(pages.into())),
+        (None, Some(size)) => format!("{layer} (blocks of {size} B)"),
+        _ => layer.to_string(),
+    }
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

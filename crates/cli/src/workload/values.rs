@@ -1,5 +1,7 @@
 //! Values with a chosen share of randomness: slices of a pool that is made once.
 
+use std::num::NonZeroU32;
+
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -8,6 +10,10 @@ const STARTS: usize = 1 << 20;
 
 /// The pool repeats this pattern: random bytes, then one byte repeated.
 const STRIPE: usize = 128;
+
+/// Where in the pool a value starts: one more than the place, so that having none takes no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Start(NonZeroU32);
 
 /// The pool of all values.
 pub(super) struct Values {
@@ -28,20 +34,23 @@ impl Values {
         Self { pool, size, seed }
     }
 
-    /// Where the value of `record` starts in its `version`.
-    pub(super) fn start(&self, record: u32, version: u32) -> u32 {
-        let seed = self.seed ^ (u64::from(version) << 32 | u64::from(record));
+    /// Where value `number` of phase `phase` starts.
+    pub(super) fn start(&self, number: u32, phase: u32) -> Start {
+        let seed = self.seed ^ (u64::from(phase) << 32 | u64::from(number));
         let mixed = Xoshiro256PlusPlus::seed_from_u64(seed).next_u64();
-        (mixed % STARTS as u64) as u32
+        let place = (mixed % STARTS as u64) as u32;
+        Start(NonZeroU32::MIN.saturating_add(place))
     }
 
     /// The value that starts there.
-    pub(super) fn at(&self, start: u32) -> &[u8] {
-        &self.pool[start as usize..][..self.size]
+    #[inline]
+    pub(super) fn at(&self, start: Start) -> &[u8] {
+        &self.pool[start.0.get() as usize - 1..][..self.size]
     }
 
     /// Whether `value` has the length and the first bytes of the value that starts there.
-    pub(super) fn matches(&self, value: &[u8], start: u32) -> bool {
+    #[inline]
+    pub(super) fn matches(&self, value: &[u8], start: Start) -> bool {
         let checked = self.size.min(16);
         value.len() == self.size && value[..checked] == self.at(start)[..checked]
     }
@@ -64,6 +73,7 @@ mod tests {
             assert!(values.matches(values.at(start), start));
             assert!(!values.matches(&values.at(start)[1..], start));
         }
-        assert!(Values::new(0, 1.0, 3).matches(b"", 0));
+        let empty = Values::new(0, 1.0, 3);
+        assert!(empty.matches(b"", empty.start(0, 1)));
     }
 }

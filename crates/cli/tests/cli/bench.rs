@@ -2,15 +2,26 @@
 
 use super::*;
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 30] = [
     "engine",
     "file",
+    "block_size",
+    "page_cache_pages",
+    "log_file",
     "durability",
     "phase",
+    "keys",
     "order",
     "records",
     "threads",
+    "batch",
+    "latency_run",
+    "operations",
+    "found",
+    "close_seconds",
+    "open_seconds",
     "seconds",
+    "settle_seconds",
     "ops_per_second",
     "p50_us",
     "p99_us",
@@ -21,14 +32,24 @@ const NAMES: [&str; 18] = [
     "write_amplification",
     "space_amplification",
     "peak_rss_bytes",
+    "io",
 ];
+
+/// The names in `io`.
+const IO_NAMES: [&str; 7] =
+    ["requests", "hits", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
 
 /// Runs a small benchmark in a directory, which must be empty afterwards.
 fn bench(options: &[&str]) -> Vec<Value> {
+    bench_with("3000", options)
+}
+
+/// The same with another number of records.
+fn bench_with(records: &str, options: &[&str]) -> Vec<Value> {
     let place = Place::new();
     let dir = place.path("bench").display().to_string();
-    let run =
-        place.run(&[&["bench", "--json", "--dir", &dir, "--records", "3000"], options].concat());
+    let arguments = ["bench", "--json", "--dir", &dir, "--records", records];
+    let run = place.run(&[&arguments[..], options].concat());
     assert_eq!(run.err, "");
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     run.json()
@@ -44,12 +65,19 @@ fn names_and_figures() {
     assert_eq!(phases(&lines), ["fill", "get", "miss", "scan"]);
     for line in &lines {
         assert_eq!(names(line), NAMES);
-        for name in &NAMES[5..] {
+        assert_eq!(names(&line["io"]), IO_NAMES);
+        assert!(IO_NAMES.iter().all(|name| line["io"][name].is_u64()), "{line}");
+        assert_eq!(line["io"]["written_bytes"], line["written_bytes"]);
+        for name in &NAMES[9..29] {
             assert!(line[name].as_f64().is_some_and(|figure| figure >= 0.0), "{name}: {line}");
         }
         assert_eq!((&line["records"], &line["threads"]), (&3000.into(), &1.into()));
         assert_eq!((&line["engine"], &line["file"]), (&"lsm".into(), &"pos".into()));
         assert_eq!((&line["durability"], &line["order"]), (&"os".into(), &"random".into()));
+        assert_eq!((&line["keys"], &line["log_file"]), (&"number".into(), &"mmap".into()));
+        assert_eq!((&line["batch"], &line["latency_run"]), (&1.into(), &1.into()));
+        assert_eq!((&line["close_seconds"], &line["open_seconds"]), (&0.0.into(), &0.0.into()));
+        assert_eq!(line["operations"], 3000);
         let product = line["ops_per_second"].as_f64().unwrap() * line["seconds"].as_f64().unwrap();
         assert!((product - 3000.0).abs() < 1.0, "{line}");
         assert!(line["p50_us"].as_f64() <= line["p99_us"].as_f64(), "{line}");
@@ -57,11 +85,13 @@ fn names_and_figures() {
     }
     assert!(lines[0]["write_amplification"].as_f64() > Some(0.0), "{}", lines[0]);
     assert_eq!(lines[1]["write_amplification"], 0.0);
+    let found: Vec<_> = lines.iter().map(|line| &line["found"]).collect();
+    assert_eq!(found, [0, 3000, 0, 0]);
 }
 
 #[test]
 fn every_phase_in_every_order() {
-    let all = "fill,get,miss,scan,reverse,overwrite,get,scan,delete,miss,scan,reverse,fill,get";
+    let all = "fill,get,miss,scan,reverse,overwrite,get,scan,delete,miss,scan,reverse,count,fill,count,get";
     for order in ["random", "sequential", "skewed"] {
         for threads in ["1", "3"] {
             let options = ["--phases", all, "--order", order, "--threads", threads];
@@ -69,6 +99,10 @@ fn every_phase_in_every_order() {
             assert_eq!(phases(&lines).join(","), all);
             assert!(lines.iter().all(|line| line["order"] == order));
             assert_eq!(lines[10]["ops_per_second"], 0.0, "there is nothing to scan");
+            assert_eq!(
+                (&lines[12]["operations"], &lines[14]["operations"]),
+                (&0.into(), &3000.into())
+            );
             assert_eq!(lines[8]["space_amplification"], 0.0, "no user data is left");
         }
     }
@@ -86,6 +120,8 @@ fn files_durabilities_and_sizes() {
                     "--json",
                     "--file",
                     file,
+                    "--log-file",
+                    if file == "mmap" { "pos" } else { "mmap" },
                     "--durability",
                     durability,
                     "--records",
@@ -107,6 +143,7 @@ fn files_durabilities_and_sizes() {
                 ])
                 .json();
             assert_eq!(lines.len(), 3);
+            assert!(lines.iter().all(|line| line["log_file"] != file));
             assert!(lines.iter().all(|l| l["file"] == file && l["durability"] == durability));
         }
     }
@@ -117,10 +154,19 @@ fn the_table_has_a_heading() {
     let run = Place::new().run(&["bench", "--records", "1000", "--phases", "fill,scan"]);
     assert_eq!(run.err, "");
     let text = run.text();
-    let heading = "engine lsm, file pos, durability os, random order, 1 thread";
-    for part in
-        [heading, "1,000 records", "memory budget", "page cache", "ops/s", "p99.9 µs", "settle s"]
-    {
+    let heading = "engine lsm, file pos, log file mmap, durability os, random order, 1 thread, no";
+    for part in [
+        heading,
+        "1,000 records",
+        "latencies of each call",
+        "memory budget",
+        "page cache",
+        "no cache is dropped",
+        "ops/s",
+        "p99.9 µs",
+        "settle s",
+        "requests  hits",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.lines().any(|line| line.starts_with("fill ")), "{text}");
@@ -141,15 +187,196 @@ fn a_kept_database_can_be_looked_at() {
 #[test]
 fn senseless_benchmarks_are_refused() {
     let place = Place::new();
-    let wrong: [&[&str]; 6] = [
+    let wrong: [&[&str]; 26] = [
         &["--phases", "get"],
         &["--phases", "scan,fill"],
         &["--phases", "fill,delete,get"],
+        &["--phases", "count"],
         &["--key-size", "3"],
         &["--engine", "none"],
         &["--records", "0"],
+        &["--keys", "letters"],
+        &["--keys", "study", "--key-size", "8"],
+        &["--keys", "study", "--order", "random"],
+        &["--keys", "study", "--phases", "fill,miss"],
+        &["--keys", "study", "--phases", "get,fill"],
+        &["--keys", "study", "--records", "100000000"],
+        &["--batch", "0"],
+        &["--latency-run", "0"],
+        &["--reopen", "yes"],
+        &["--file", "tape"],
+        &["--file", "positional"],
+        &["--log-file", "tape"],
+        &["--block-size", "4096"],
+        &["--page-cache", "8"],
+        &["--file", "pos-block", "--page-cache", "8"],
+        &["--file", "pos-block", "--block-size", "1000"],
+        &["--file", "pos-block-cache", "--page-cache", "0"],
+        &["--file", "pos-direct-cache", "--page-cache", "many"],
+        &["--file", "mmap", "--block-size", "512"],
     ];
     for options in wrong {
         assert_eq!(place.run(&[&["bench"], options].concat()).code, Some(2), "{options:?}");
     }
+}
+
+/// The figure of every phase.
+fn figures(lines: &[Value], name: &str) -> Vec<u64> {
+    lines.iter().map(|line| line[name].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn the_keys_of_the_study() {
+    let lines = bench_with("2000", &["--keys", "study", "--latency-run", "1"]);
+    assert_eq!(phases(&lines), ["fill", "get"]);
+    for line in &lines {
+        assert_eq!((&line["keys"], &line["order"]), (&"study".into(), &"random".into()));
+        assert_eq!((&line["operations"], &line["latency_run"]), (&2000.into(), &1.into()));
+    }
+    let found = lines[1]["found"].as_u64().unwrap();
+    assert!((1180..1350).contains(&found), "{found} of 2000, about 63 % are to be expected");
+}
+
+#[test]
+fn the_study_counts_what_it_stored() {
+    let all = "fill,count,scan,get,overwrite,reverse,get,delete,count,get,scan,fill,get";
+    for threads in ["1", "3"] {
+        for batch in ["1", "7"] {
+            let options = ["--keys", "study", "--threads", threads, "--batch", batch];
+            let lines = bench_with("2000", &[&options[..], &["--phases", all]].concat());
+            assert_eq!(phases(&lines).join(","), all);
+            assert!(lines.iter().all(|line| line["latency_run"] == 16));
+            let (operations, found) = (figures(&lines, "operations"), figures(&lines, "found"));
+            // 63 %; 86 % after a second fill; a third of those after deleting.
+            let shares = [(1, 1180..1350), (5, 1660..1800), (8, 560..720)];
+            for (i, share) in shares {
+                assert!(share.contains(&operations[i]), "{i}: {operations:?}");
+            }
+            assert_eq!((operations[1], operations[8]), (operations[2], operations[10]));
+            for (stored, get) in [(1, 3), (5, 6), (8, 9)] {
+                assert_eq!(operations[get], 2000);
+                assert!(operations[stored].abs_diff(found[get]) < 120, "{operations:?} {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn batches() {
+    let all = "fill,get,miss,overwrite,get,delete,miss,scan,count";
+    for threads in ["1", "3"] {
+        // The last batch is a short one; a batch may be larger than all.
+        for batch in [7, 5000] {
+            let size = batch.to_string();
+            let lines = bench(&["--batch", &size, "--threads", threads, "--phases", all]);
+            assert_eq!(phases(&lines).join(","), all);
+            assert!(lines.iter().all(|line| line["batch"] == batch));
+            assert_eq!(
+                figures(&lines, "operations"),
+                [3000, 3000, 3000, 3000, 3000, 3000, 3000, 0, 0]
+            );
+            assert_eq!(figures(&lines, "found"), [0, 3000, 0, 0, 3000, 0, 0, 0, 0]);
+        }
+    }
+    let one = bench(&["--phases", "fill"]);
+    let many = bench(&["--phases", "fill", "--batch", "100"]);
+    let writes = |lines: &[Value]| lines[0]["io"]["writes"].as_u64().unwrap();
+    assert!(writes(&many) * 10 < writes(&one), "a batch is one record of the log");
+}
+
+#[test]
+fn reopening() {
+    let all = ["--phases", "fill,overwrite,get,scan,delete,miss"];
+    let reopened = |options: &[&str]| -> Vec<bool> {
+        let lines = bench(&[&all[..], options].concat());
+        let positive = |line: &Value, name| line[name].as_f64().unwrap() > 0.0;
+        let closed: Vec<_> = lines.iter().map(|line| positive(line, "close_seconds")).collect();
+        let opened: Vec<_> = lines.iter().map(|line| positive(line, "open_seconds")).collect();
+        assert_eq!(closed, opened);
+        closed
+    };
+    let before_reading = [false, false, true, false, false, true];
+    assert_eq!(reopened(&["--reopen"]), before_reading);
+    assert_eq!(reopened(&["--no-reopen", "--reopen", "--durability", "none"]), before_reading);
+    assert_eq!(reopened(&[]), [false; 6]);
+    assert_eq!(reopened(&["--reopen", "--no-reopen"]), [false; 6]);
+    let study = |option: &[&str]| {
+        let lines = bench(&[&["--keys", "study"], option].concat());
+        lines[1]["open_seconds"].as_f64().unwrap() > 0.0
+    };
+    assert!(study(&[]) && !study(&["--no-reopen"]));
+}
+
+#[test]
+fn file_counters() {
+    // Without a log the first table is written when the database is closed, so that gets have to read it.
+    let options = ["--durability", "none", "--phases", "fill,get,get"];
+    let lines = bench(&[&options[..], &["--reopen"]].concat());
+    let figure = |i: usize, name: &str| lines[i]["io"][name].as_u64().unwrap();
+    assert!(figure(1, "requests") > 0 && figure(1, "reads") > 0);
+    assert!(figure(1, "read_bytes") > 0 && figure(1, "read_bytes") <= 3000 * 4096);
+    assert_eq!(figure(1, "written_bytes"), 0);
+    assert_eq!(figure(2, "reads"), 0, "the blocks are in the cache by then");
+    let lines = bench_with("20", &["--phases", "fill", "--durability", "sync"]);
+    assert!(lines[0]["io"]["syncs"].as_u64() >= Some(20), "{}", lines[0]);
+}
+
+#[test]
+fn the_heading_tells_how_it_was_measured() {
+    let place = Place::new();
+    let heading = |options: &[&str]| {
+        let run =
+            place.run(&[&["bench", "--records", "500", "--phases", "fill,get"], options].concat());
+        run.text()
+    };
+    let text = heading(&["--keys", "study", "--batch", "10", "--log-file", "pos"]);
+    for part in [
+        "log file pos",
+        "keys of the study",
+        "batches of 10",
+        "500 draws of as many keys, keys of 8 B",
+        "latencies of runs of 20 operations",
+        "its own caches are cold",
+        "close s",
+        "open s",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(heading(&["--latency-run", "16", "--batch", "32"]).contains("latencies of each call"));
+}
+
+#[test]
+fn the_help_lists_all_layers() {
+    let help = Place::new().run(&["bench", "--help"]).text();
+    for layer in ["mmap", "pos", "pos-block", "pos-block-cache", "pos-direct", "pos-direct-cache"] {
+        assert!(help.contains(&format!("- {layer}:")), "{layer}: {help}");
+    }
+    for part in ["--keys", "--batch", "--reopen", "--no-reopen", "--latency-run", "stays warm"] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+}
+
+#[test]
+fn layers_with_sizes() {
+    let sizes: [(&[&str], u64, u64); 4] = [
+        (&["mmap"], 0, 0),
+        (&["pos"], 0, 0),
+        (&["pos-block", "--block-size", "1024"], 1024, 0),
+        (&["pos-direct", "--block-size", "8192"], 8192, 0),
+    ];
+    for (options, block_size, pages) in sizes {
+        let phases = ["--phases", "fill,get,scan", "--reopen", "--file"];
+        let lines = bench_with("500", &[&phases[..], options].concat());
+        for line in &lines {
+            assert_eq!(line["file"], options[0]);
+            assert_eq!(
+                (&line["block_size"], &line["page_cache_pages"]),
+                (&block_size.into(), &pages.into())
+            );
+        }
+    }
+    let options = ["--file", "pos-block", "--block-size", "1024"];
+    let arguments = ["bench", "--records", "100", "--phases", "fill"];
+    let text = Place::new().run(&[&arguments[..], &options].concat()).text();
+    assert!(text.contains("file pos-block (blocks of 1024 B)"), "{text}");
 }

@@ -118,15 +118,9 @@ fn damage_is_3() {
 /// A database with three synced writes in its log, the second of them damaged.
 fn with_a_damaged_log() -> Place {
     let place = Place::new();
-    let durability = turbidite::Durability::Sync;
-    let database = turbidite::Database::builder(place.path("db")).durability(durability).open();
-    let database = database.unwrap();
-    let keyspace = database.keyspace("default", turbidite::KeyspaceOptions::lsm()).unwrap();
     for (key, value) in [("key", "value"), ("lost", "damaged"), ("lost too", "whole")] {
-        keyspace.put(key, value).unwrap();
+        place.run(&["put", "DB", key, value, "--durability", "sync"]).good();
     }
-    drop(keyspace);
-    database.close().unwrap();
     let mut found = 0;
     for entry in fs::read_dir(place.path("db/log")).unwrap() {
         let path = entry.unwrap().path();
@@ -191,7 +185,9 @@ fn a_database_in_use_is_4() {
         assert!(message.contains("in use"), "{message}");
     }
     database.close().unwrap();
-    place.run(&["get", "DB", "key"]).good();
+    // A process that another test has just forked holds the lock too, until it becomes a command.
+    let freed = || place.run(&["get", "DB", "key"]).code == Some(0);
+    assert!((0..100).any(|_| freed()));
 }
 
 #[test]

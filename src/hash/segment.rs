@@ -1,0 +1,626 @@
+//! Segments: the data of the keyspace. A segment is filled in memory, sealed, written to a file once, and
+//! removed as a whole.
+//!
+//! `NNNNNN.data`, `NNNNNN` being the segment's number, which is never used again:
+//! ```text
+//! offset  size
+//!      0     8  magic "TBD-HSH\n"
+//!      8     4  format version
+//!     12     4  zero
+//!     16     8  identity of the keyspace
+//!     24     8  number of the segment
+//!     32     8  length of the file
+//!     40    20  zero
+//!     60     4  checksum of bytes 0..60, bound to (identity of the segment, 0)
+//!     64        records
+//! ```
+//! Thread safety: any thread may read. The file is removed when the segment has been given up and the last
+//! reader that holds it is gone.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arc_swap::ArcSwapOption;
+
+use super::index::{Address, Entry};
+use super::memory::{Busy, MemorySegment};
+use super::record::{FRONT_UNITS, Front, UNIT};
+use crate::base::{Seqno, Slice, Trailer, View, checksum, hash};
+use crate::cache::{Closable, OpenFiles};
+use crate::error::{Error, Result};
+use crate::vfs::{Access, Appender, File, Fs, Hint, Layer, ReadRequest};
+
+const MAGIC: [u8; 8] = *b"TBD-HSH\n";
+const FORMAT_VERSION: u32 = 1;
+/// Bytes of a segment's header.
+const HEADER: usize = 64;
+/// Units of a segment's header.
+pub(crate) const HEADER_UNITS: usize = HEADER / UNIT;
+/// Units of a slot: 1 MiB. A segment takes whole slots of the address space, one behind the other.
+pub(crate) const SLOT_UNITS: usize = (1 << 20) / UNIT;
+/// Segments are written in pieces of this many bytes.
+const BUFFER: usize = 1 << 20;
+/// What looking after an open file costs in memory, about.
+const OPEN_FILE_BYTES: usize = 1 << 10;
+
+/// Where a keyspace's segments live and how they are reached.
+pub(crate) struct Home {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) layer: Mutex<Layer>,
+    /// Of the keyspace.
+    pub(crate) identity: u64,
+    pub(crate) open_files: Arc<OpenFiles>,
+}
+
+impl Home {
+    /// The path of segment `id`.
+    pub(crate) fn path(&self, id: u64) -> PathBuf {
+        self.dir.join(format!("{id:06}.data"))
+    }
+
+    /// What the checksums of file `id` are bound to.
+    pub(crate) fn identity_of(&self, id: u64) -> u64 {
+        hash::file_identity(self.identity, id)
+    }
+
+    /// How files are reached that are opened now.
+    pub(crate) fn layer(&self) -> Layer {
+        *self.layer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a segment's contents. Records are counted by what the index knows of their sizes, which may
+/// be more than they take.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Units of all records.
+    written: AtomicI64,
+    /// Units of the records that are in the index.
+    live: AtomicI64,
+    /// Whether it may hold newer versions of keys whose older versions in other segments are still indexed.
+    unresolved: AtomicBool,
+    /// The oldest snapshot when snapshots last kept it from being worked on, plus one; or 0.
+    blocked: AtomicU64,
+    /// Whether all that was needed of it has been moved elsewhere.
+    emptied: AtomicBool,
+}
+
+impl Figures {
+    /// A record was written and indexed.
+    pub(crate) fn added(&self, entry: Entry) {
+        let units = size_of_entry(entry);
+        self.written.fetch_add(units, Ordering::Relaxed);
+        self.live.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// A record that was counted is indexed, or another one in its place.
+    pub(crate) fn indexed(&self, entry: Entry) {
+        self.live.fetch_add(size_of_entry(entry), Ordering::Relaxed);
+    }
+
+    /// A record is not indexed any more.
+    pub(crate) fn removed(&self, entry: Entry) {
+        self.live.fetch_sub(size_of_entry(entry), Ordering::Relaxed);
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Units of the records that are not in the index.
+    pub(crate) fn dead(&self) -> u64 {
+        self.written().saturating_sub(self.live())
+    }
+
+    pub(crate) fn is_unresolved(&self) -> bool {
+        self.unresolved.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_unresolved(&self, unresolved: bool) {
+        self.blocked.store(0, Ordering::Relaxed);
+        self.unresolved.store(unresolved, Ordering::Release);
+    }
+
+    /// Whether snapshots that are still held keep it from being worked on.
+    pub(crate) fn is_blocked(&self, oldest_held: Option<Seqno>) -> bool {
+        let blocked = self.blocked.load(Ordering::Relaxed);
+        blocked != 0 && oldest_held.is_some_and(|oldest| oldest + 1 == blocked)
+    }
+
+    /// Snapshots kept it from being worked on, of which this is the oldest.
+    pub(crate) fn block(&self, oldest_held: Option<Seqno>) {
+        self.blocked.store(oldest_held.map_or(0, |oldest| oldest + 1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_emptied(&self) -> bool {
+        self.emptied.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_emptied(&self) {
+        self.emptied.store(true, Ordering::Release);
+    }
+}
+
+/// What a record counts for in [`Figures`], in units. The largest ones count less than they are.
+pub(crate) fn size_of_entry(entry: Entry) -> i64 {
+    entry.units_at_most().map_or(SLOT_UNITS as i64, i64::from)
+}
+
+/// What the manifest says of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentMeta {
+    pub(crate) id: u64,
+    /// Its first slot.
+    pub(crate) base: u32,
+    /// The length of its file, in bytes.
+    pub(crate) len: u64,
+    /// What [`Figures::written`] was.
+    pub(crate) written: u64,
+}
+
+impl SegmentMeta {
+    /// How many slots the segment takes.
+    pub(crate) fn slots(&self) -> usize {
+        slots_for(self.len as usize / UNIT)
+    }
+}
+
+/// How many slots `units` take.
+pub(crate) fn slots_for(units: usize) -> usize {
+    units.div_ceil(SLOT_UNITS)
+}
+
+/// A segment of the keyspace.
+pub(crate) struct Segment {
+    pub(crate) id: u64,
+    /// Its first slot.
+    pub(crate) base: u32,
+    /// How many slots it takes.
+    pub(crate) slots: usize,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) body: Body,
+}
+
+/// Where the records of a segment are.
+pub(crate) enum Body {
+    Memory(MemorySegment),
+    File(SegmentFile),
+}
+
+/// What is at an address.
+pub(crate) enum Found {
+    /// A record of the key that was asked for.
+    Version(Trailer, Slice),
+    /// A record of another key.
+    Other,
+    /// It changed while it was read.
+    Busy,
+}
+
+impl Segment {
+    /// A new segment in memory.
+    pub(crate) fn in_memory(id: u64, base: u32, slots: usize, memory: MemorySegment) -> Arc<Self> {
+        let figures = Arc::default();
+        Arc::new(Self { id, base, slots, figures, body: Body::Memory(memory) })
+    }
+
+    /// A segment whose file is there.
+    pub(crate) fn in_file(
+        meta: &SegmentMeta,
+        home: &Arc<Home>,
+        figures: Arc<Figures>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let file = SegmentFile {
+                id: meta.id,
+                len: meta.len,
+                home: Arc::clone(home),
+                open: ArcSwapOption::empty(),
+                opening: Mutex::new(()),
+                used: AtomicBool::new(false),
+                obsolete: AtomicBool::new(false),
+                segment: Weak::clone(this),
+            };
+            let body = Body::File(file);
+            Self { id: meta.id, base: meta.base, slots: meta.slots(), figures, body }
+        })
+    }
+
+    /// The figures of a segment that was read from the manifest: nothing is indexed yet.
+    pub(crate) fn figures_of(meta: &SegmentMeta) -> Arc<Figures> {
+        let figures = Figures::default();
+        figures.written.store(meta.written as i64, Ordering::Relaxed);
+        Arc::new(figures)
+    }
+
+    pub(crate) fn memory(&self) -> Option<&MemorySegment> {
+        match &self.body {
+            Body::Memory(memory) => Some(memory),
+            Body::File(_) => None,
+        }
+    }
+
+    pub(crate) fn file(&self) -> Option<&SegmentFile> {
+        match &self.body {
+            Body::Memory(_) => None,
+            Body::File(file) => Some(file),
+        }
+    }
+
+    /// Units up to the end of the last record.
+    pub(crate) fn used(&self) -> usize {
+        match &self.body {
+            Body::Memory(memory) => memory.used(),
+            Body::File(file) => file.len as usize / UNIT,
+        }
+    }
+
+    /// The address of the record that begins `at` units from the segment's start.
+    pub(crate) fn address(&self, at: usize) -> Address {
+        Address::new(self.base + (at / SLOT_UNITS) as u32, (at % SLOT_UNITS) as u32)
+    }
+
+    /// How many units from the segment's start `address` is.
+    #[inline]
+    pub(crate) fn offset(&self, address: Address) -> usize {
+        (address.slot() - self.base) as usize * SLOT_UNITS + address.unit() as usize
+    }
+
+    /// What changes whenever another record takes the place at `address`.
+    pub(crate) fn stamp(&self, address: Address) -> u64 {
+        self.memory().map_or(0, |memory| memory.word(self.offset(address)))
+    }
+
+    /// Reads the record at the entry's address, if it is one of `key`.
+    #[inline]
+    pub(crate) fn read(&self, entry: Entry, key: &[u8]) -> Result<Found> {
+        let at = self.offset(entry.address());
+        match &self.body {
+            Body::Memory(memory) => Ok(match memory.read(at, key) {
+                Ok(Some((trailer, value))) => Found::Version(trailer, value),
+                Ok(None) => Found::Other,
+                Err(Busy) => Found::Busy,
+            }),
+            Body::File(file) => file.read(at, entry, key),
+        }
+    }
+
+    /// Writes a sealed segment in memory to its file, synced. On an error no file is left.
+    pub(crate) fn write_to_file(&self, home: &Home) -> Result<SegmentMeta> {
+        let memory = self.memory().expect("it is in memory");
+        let path = home.path(self.id);
+        let file = home.fs.create(&path, home.layer())?;
+        let written = write_records(memory, file, home, self.id);
+        if let Err(error) = &written {
+            let removed = home.fs.remove(&path);
+            log::debug!("{error}; its file is removed: {removed:?}");
+        }
+        let len = written?;
+        Ok(SegmentMeta { id: self.id, base: self.base, len, written: self.figures.written() })
+    }
+}
+
+fn header(home: &Home, id: u64, len: u64) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header[16..24].copy_from_slice(&home.identity.to_le_bytes());
+    header[24..32].copy_from_slice(&id.to_le_bytes());
+    header[32..40].copy_from_slice(&len.to_le_bytes());
+    let sum = checksum::bound(home.identity_of(id), 0, &header[..60]);
+    header[60..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+fn write_records(memory: &MemorySegment, file: Arc<dyn File>, home: &Home, id: u64) -> Result<u64> {
+    let identity = home.identity_of(id);
+    let len = (memory.used() * UNIT) as u64;
+    file.allocate(len)?;
+    let mut out = Appender::new(file, BUFFER);
+    out.append(&header(home, id, len))?;
+    let mut at = HEADER_UNITS;
+    let mut bytes = Vec::new();
+    while at < memory.used() {
+        let front = memory.front(at).expect("a sealed segment is full of records");
+        let units = front.lengths.units();
+        bytes.clear();
+        bytes.reserve(units * UNIT);
+        for word in at..at + units {
+            bytes.extend_from_slice(&memory.word(word).to_le_bytes());
+        }
+        let sum = checksum::bound(identity, (at * UNIT) as u64, &bytes[4..]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        out.append(&bytes)?;
+        at += units;
+    }
+    out.finish()?;
+    Ok(len)
+}
+
+/// A segment's file.
+pub(crate) struct SegmentFile {
+    id: u64,
+    pub(crate) len: u64,
+    home: Arc<Home>,
+    open: ArcSwapOption<OpenSegment>,
+    opening: Mutex<()>,
+    used: AtomicBool,
+    obsolete: AtomicBool,
+    /// The segment that this is the file of.
+    segment: Weak<Segment>,
+}
+
+struct OpenSegment {
+    file: Arc<dyn File>,
+    identity: u64,
+    /// All of the file, if it lends its bytes.
+    lent: Option<View>,
+}
+
+impl OpenSegment {
+    #[inline]
+    fn view(&self, start: usize, end: usize) -> Result<View> {
+        match &self.lent {
+            Some(lent) => Ok(lent.slice(start..end)),
+            None => self.file.view(start as u64..end as u64),
+        }
+    }
+}
+
+/// A record read from a file, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) front: Front,
+    /// All of it.
+    pub(crate) bytes: View,
+}
+
+impl Record {
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.bytes[self.front.lengths.key_range()]
+    }
+
+    pub(crate) fn value(&self) -> Slice {
+        Slice::of_view(&self.bytes, self.front.lengths.value_range())
+    }
+}
+
+impl SegmentFile {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.home.path(self.id)
+    }
+
+    /// Says that no later state holds this segment: its file is removed with the last reader.
+    pub(crate) fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes that hold the record at `at`, if the index knows how long it is at most.
+    #[inline]
+    fn range(&self, at: usize, entry: Entry) -> Option<(usize, usize)> {
+        let start = at * UNIT;
+        let end = start + entry.units_at_most()? as usize * UNIT;
+        Some((start, end.min(self.len as usize)))
+    }
+
+    #[inline]
+    fn read(&self, at: usize, entry: Entry, key: &[u8]) -> Result<Found> {
+        self.with_open(|open| {
+            let record = match self.range(at, entry) {
+                Some((start, end)) if start < end => {
+                    self.record(open, at, open.view(start, end)?)?
+                }
+                _ => self.record_at(open, at)?,
+            };
+            if record.key() != key {
+                return Ok(Found::Other);
+            }
+            Ok(Found::Version(record.front.trailer, record.value()))
+        })
+    }
+
+    /// What has to be read for the record at the entry's address; `None` if it is to be read at once: the file
+    /// lends its bytes, or its length is not known.
+    pub(crate) fn request(&self, at: usize, entry: Entry) -> Result<Option<ReadRequest>> {
+        self.with_open(|open| {
+            let range =
+                self.range(at, entry).filter(|(start, end)| start < end && open.lent.is_none());
+            Ok(range.map(|(start, end)| ReadRequest {
+                file: Arc::clone(&open.file),
+                range: start as u64..end as u64,
+            }))
+        })
+    }
+
+    /// What [`read`](Self::read) makes of the bytes that were requested.
+    pub(crate) fn judge(&self, at: usize, bytes: View, key: &[u8]) -> Result<Found> {
+        let record = self.with_open(|open| self.record(open, at, bytes))?;
+        Ok(match record.key() == key {
+            true => Found::Version(record.front.trailer, record.value()),
+            false => Found::Other,
+        })
+    }
+
+    /// The record at `at`, of any length.
+    fn record_at(&self, open: &OpenSegment, at: usize) -> Result<Record> {
+        let start = at * UNIT;
+        let end = (start + (FRONT_UNITS + 1) * UNIT).min(self.len as usize);
+        if start + FRONT_UNITS * UNIT > end {
+            return Err(self.damaged(at, "the index names a record behind the segment's end"));
+        }
+        self.record(open, at, open.view(start, end)?)
+    }
+
+    /// The record at `at`, which `bytes` begin with; they may be more or less than it.
+    #[inline]
+    fn record(&self, open: &OpenSegment, at: usize, bytes: View) -> Result<Record> {
+        let front = Front::parse(&bytes);
+        let Some(front) = front else { return Err(self.damaged(at, "there is no record")) };
+        let len = front.lengths.units() * UNIT;
+        let bytes = if bytes.len() >= len {
+            bytes
+        } else if at * UNIT + len <= self.len as usize {
+            open.view(at * UNIT, at * UNIT + len)?
+        } else {
+            return Err(self.damaged(at, "a record reaches behind the segment's end"));
+        };
+        let sum = checksum::bound(open.identity, (at * UNIT) as u64, &bytes[4..len]);
+        if bytes[..4] != sum.to_le_bytes() || Front::parse(&bytes) != Some(front) {
+            return Err(self.damaged(at, "the checksum of a record does not match"));
+        }
+        Ok(Record { front, bytes })
+    }
+
+    fn damaged(&self, at: usize, what: &str) -> Error {
+        Error::corruption(&self.path(), (at * UNIT) as u64, what)
+    }
+
+    #[inline]
+    fn with_open<R>(&self, read: impl FnOnce(&OpenSegment) -> Result<R>) -> Result<R> {
+        if let Some(open) = &*self.open.load() {
+            if !self.used.load(Ordering::Relaxed) {
+                self.used.store(true, Ordering::Relaxed);
+            }
+            return read(open);
+        }
+        read(&*self.open_now()?)
+    }
+
+    #[cold]
+    fn open_now(&self) -> Result<Arc<OpenSegment>> {
+        let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = self.open.load_full() {
+            return Ok(open);
+        }
+        let open = Arc::new(self.open_file()?);
+        self.used.store(true, Ordering::Relaxed);
+        self.open.store(Some(Arc::clone(&open)));
+        let weak: Weak<Segment> = Weak::clone(&self.segment);
+        self.home.open_files.opened(weak, OPEN_FILE_BYTES);
+        Ok(open)
+    }
+
+    fn close(&self) -> usize {
+        self.open.swap(None).map_or(0, |_| OPEN_FILE_BYTES)
+    }
+
+    /// Opens the file and checks its header.
+    fn open_file(&self) -> Result<OpenSegment> {
+        let path = self.path();
+        let file = self.home.fs.open(&path, Access::Read, self.home.layer())?;
+        let len = file.len()?;
+        if len != self.len || len < HEADER as u64 {
+            let what = format!("the segment has {len} bytes and should have {}", self.len);
+            return Err(Error::corruption(&path, len.min(self.len), what));
+        }
+        let found = file.view(0..HEADER as u64)?;
+        if found[..8] == MAGIC && found[8..12] > FORMAT_VERSION.to_le_bytes()[..] {
+            let version = u32::from_le_bytes(found[8..12].try_into().expect("4 bytes"));
+            if version > FORMAT_VERSION {
+                let supported = FORMAT_VERSION;
+                return Err(Error::NewerFormat { file: path, found: version, supported });
+            }
+        }
+        if *found != header(&self.home, self.id, len) {
+            return Err(Error::corruption(
+                &path,
+                0,
+                "the segment's header is not what it should be",
+            ));
+        }
+        let lent = if file.lends() { Some(file.view(0..len)?) } else { None };
+        file.advise(0..len, Hint::Random);
+        let identity = self.home.identity_of(self.id);
+        Ok(OpenSegment { file, identity, lent })
+    }
+}
+
+impl Closable for Segment {
+    fn was_used(&self) -> bool {
+        self.file().is_some_and(|file| file.used.swap(false, Ordering::Relaxed))
+    }
+
+    fn close(&self) -> usize {
+        self.file().map_or(0, SegmentFile::close)
+    }
+}
+
+impl Drop for SegmentFile {
+    fn drop(&mut self) {
+        let memory = self.close();
+        if memory > 0 {
+            self.home.open_files.closed(memory);
+        }
+        if self.obsolete.load(Ordering::Relaxed)
+            && let Err(error) = self.home.fs.remove(&self.path())
+        {
+            log::warn!("a segment that is not needed any more stays: {error}");
+        }
+    }
+}
+
+/// Reads the records of a segment one after the other.
+pub(crate) struct Records {
+    segment: Arc<Segment>,
+    /// Where the next record begins.
+    at: usize,
+    /// Where the last one ends.
+    end: usize,
+    /// What was read ahead of a file, and where it begins.
+    ahead: Option<(usize, View)>,
+}
+
+impl Records {
+    /// All records that are there now.
+    pub(crate) fn new(segment: Arc<Segment>) -> Self {
+        let end = segment.used();
+        Self { segment, at: HEADER_UNITS, end, ahead: None }
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// The record at `at` of a file, of which a large piece is read at once.
+    fn read(ahead: &mut Option<(usize, View)>, file: &SegmentFile, at: usize) -> Result<Record> {
+        file.with_open(|open| {
+            let start = at * UNIT;
+            if let Some((from, piece)) = ahead
+                && let Some(rest) = piece.get(start - *from..)
+                && Front::parse(rest)
+                    .is_some_and(|front| front.lengths.units() * UNIT <= rest.len())
+            {
+                return file.record(open, at, piece.slice(start - *from..piece.len()));
+            }
+            let piece = open.view(start, (start + BUFFER).min(file.len as usize))?;
+            let record = file.record(open, at, piece.clone());
+            *ahead = Some((start, piece));
+            record
+        })
+    }
+
+    /// The next record that is not dead, and how many units from the segment's start it begins.
+    pub(crate) fn next(&mut self) -> Result<Option<(usize, Record)>> {
+        while self.at < self.end {
+            let record = match &self.segment.body {
+                Body::Memory(memory) => {
+                    let (front, bytes) = memory.copy(self.at);
+                    Record { front, bytes: View::from(bytes) }
+                }
+                Body::File(file) => Self::read(&mut self.ahead, file, self.at)?,
+            };
+            let at = self.at;
+            self.at += record.front.lengths.units();
+            if !record.front.is_dead {
+                return Ok(Some((at, record)));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,834 @@
+//! The hash engine: records in append-only segments, and an index in memory that knows where each is.
+//!
+//! The design is that of Bitcask (Sheehy and Smith, 2010) and of FASTER's mutable tail (Chandramouli et al., 2018):
+//! writes go to a segment in memory, the tail, whose full predecessors are written to files in the background, each
+//! with one sequential write; a get is one probe of the index and at most one read.
+//!
+//! Readers take no lock: they load the table of segments, probe the index, and read the record; what changed
+//! meanwhile is noticed (see [`slots`](super::slots) and [`memory`](super::memory)), and they start again. One
+//! writer at a time, the commit path or the reclaimer, changes the index and the tail under `writer`. Segments are
+//! written by the flush thread alone. No lock but `manifest` is held over I/O.
+//!
+//! Order of locks: `manifest`, then `writer`, then `sealed`; `jobs` is taken alone.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use super::checkpoint;
+use super::index::{Entry, Found as Candidates, Index};
+use super::manifest::{CheckpointMeta, Edit, Manifest};
+use super::record::UNIT;
+use super::scan::Scan;
+use super::segment::{Found, Home, Records, Segment};
+use super::slots::{CurrentSlots, MOST_SLOTS, Slots};
+use super::writer::{Place, Put, Sealed, Writer};
+use crate::base::Kind;
+use crate::base::hash::hash64;
+use crate::base::{ReadPoint, Seqno, Slice, Trailer};
+use crate::contract::{Context, Engine, Write};
+use crate::error::{Error, ErrorKind, Result};
+use crate::iter::{OrderedCursor, UnorderedCursor};
+use crate::options::EngineKind;
+use crate::stats::{KeyspaceStats, VerifyReport};
+use crate::vfs::Layer;
+
+/// The units of a segment: half of what a memtable may take, within these bounds.
+const SEGMENT_UNITS: std::ops::RangeInclusive<usize> = (1 << 20) / UNIT..=(64 << 20) / UNIT;
+/// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// No writer may go on.
+const STOP: u32 = 1000;
+
+/// The kinds of background work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    Flush,
+    Upkeep,
+}
+
+#[derive(Default)]
+pub(super) struct Jobs {
+    flushing: bool,
+    /// Whether segments are resolved and reclaimed, in the background or in a caller's thread.
+    pub(super) tending: bool,
+    /// Whether it is a caller's.
+    pub(super) called: bool,
+    /// Why the last try of each kind of work failed, until one succeeds.
+    flush_trouble: Option<Error>,
+    upkeep_trouble: Option<Error>,
+}
+
+impl Jobs {
+    fn trouble(&self) -> Option<&Error> {
+        self.flush_trouble.as_ref().or(self.upkeep_trouble.as_ref())
+    }
+
+    fn trouble_of(&mut self, work: Work) -> &mut Option<Error> {
+        match work {
+            Work::Flush => &mut self.flush_trouble,
+            Work::Upkeep => &mut self.upkeep_trouble,
+        }
+    }
+}
+
+/// What may be done once all segments up to `after` are in files.
+pub(super) struct Deferred {
+    pub(super) after: u64,
+    /// Segments that hold nothing any more.
+    pub(super) emptied: Vec<Arc<Segment>>,
+    pub(super) checkpoint: Option<CheckpointMeta>,
+}
+
+/// What the manifest lock guards.
+pub(super) struct Files {
+    pub(super) manifest: Manifest,
+    pub(super) deferred: Vec<Deferred>,
+}
+
+/// A keyspace kept in a hash table.
+pub(crate) struct Store {
+    pub(super) context: Context,
+    pub(super) home: Arc<Home>,
+    pub(super) index: Index,
+    pub(super) slots: CurrentSlots,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) files: Mutex<Files>,
+    sealed: Mutex<VecDeque<Sealed>>,
+    persisted: AtomicU64,
+    pub(super) jobs: Mutex<Jobs>,
+    pub(super) job_done: Condvar,
+    pub(super) upkeep: Mutex<super::upkeep::State>,
+    stopping: AtomicBool,
+    /// How far writers are to be slowed down for upkeep to keep up.
+    pub(super) pressure: AtomicU32,
+    /// Bytes that the budget knows the index to take.
+    charged: AtomicU64,
+    flushes: AtomicU64,
+    pub(super) reclaimed: AtomicU64,
+    this: Weak<Self>,
+}
+
+impl Store {
+    /// Makes the files of a new, empty keyspace in its directory, which is emptied first of what an interrupted
+    /// creation left.
+    pub(crate) fn create(context: Context) -> Result<Arc<Self>> {
+        let home = home(&context);
+        home.fs.create_dir(&home.dir)?;
+        for name in home.fs.list(&home.dir)? {
+            home.fs.remove(&home.dir.join(name))?;
+        }
+        let manifest = Manifest::create(&home.fs, &home.dir, context.identity)?;
+        Ok(Self::new(context, home, manifest, 0))
+    }
+
+    /// Opens a keyspace where it has persisted: loads the index's checkpoint, and indexes the segments behind it.
+    /// Changes nothing.
+    pub(crate) fn open(context: Context) -> Result<Arc<Self>> {
+        let home = home(&context);
+        let manifest = Manifest::open(&*home.fs, &home.dir, context.identity)?;
+        check_files(&home, &manifest)?;
+        let contents = manifest.contents.clone();
+        let expected = contents.checkpoint.map_or(0, |meta| checkpoint::entries(meta.len));
+        let store = Self::new(context, home, manifest, expected);
+        let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
+        let segments: Vec<_> = contents
+            .segments
+            .values()
+            .map(|meta| Segment::in_file(meta, &store.home, Segment::figures_of(meta)))
+            .collect();
+        store.slots.change(&[], &segments);
+        let slots = store.slots.load();
+        let mut writer = lock(&store.writer);
+        if let Some(checkpoint) = contents.checkpoint {
+            checkpoint::load(&store.home, &checkpoint, |hash, entry| {
+                // A segment that has gone since had nothing that was needed and is not in a later segment.
+                let segment =
+                    slots.segment(entry.address()).filter(|segment| segment.id <= covered);
+                if let Some(segment) = segment {
+                    index_at_opening(&store, &mut writer, &slots, hash, entry, segment);
+                }
+            })?;
+        }
+        for segment in segments.iter().filter(|segment| segment.id > covered) {
+            let mut records = Records::new(Arc::clone(segment));
+            while let Some((at, record)) = records.next()? {
+                let units = record.front.lengths.units() as u32;
+                let is_tombstone = record.front.trailer.kind() == Kind::Delete;
+                let entry = Entry::new(segment.address(at), units, is_tombstone);
+                let hash = hash64(record.key());
+                index_at_opening(&store, &mut writer, &slots, hash, entry, segment);
+            }
+        }
+        drop(writer);
+        store.charge_index();
+        Ok(store)
+    }
+
+    fn new(context: Context, home: Arc<Home>, manifest: Manifest, expected: u64) -> Arc<Self> {
+        let (index, index_writer) = Index::new(expected);
+        let units = context.budget.memtable / 2 / UNIT;
+        let units = units.clamp(*SEGMENT_UNITS.start(), *SEGMENT_UNITS.end());
+        let contents = &manifest.contents;
+        let persisted = contents.persisted;
+        let writer = Writer::new(index_writer, units, contents.next_id, persisted);
+        Arc::new_cyclic(|this| Self {
+            home,
+            index,
+            slots: CurrentSlots::new(),
+            writer: Mutex::new(writer),
+            files: Mutex::new(Files { manifest, deferred: Vec::new() }),
+            sealed: Mutex::default(),
+            persisted: AtomicU64::new(persisted),
+            jobs: Mutex::default(),
+            job_done: Condvar::new(),
+            upkeep: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            pressure: AtomicU32::new(0),
+            charged: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
+            this: Weak::clone(this),
+            context,
+        })
+    }
+
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            index: &self.index,
+            slots: &self.slots,
+            budget: &self.context.budget,
+            visibility: &self.context.visibility,
+        }
+    }
+
+    /// Tells the budget how large the index is.
+    fn charge_index(&self) {
+        let now = self.index.memory() as u64;
+        let before = self.charged.swap(now, Ordering::Relaxed);
+        self.context.budget.resize_index(before as usize, now as usize);
+    }
+
+    // ---- reading ----
+
+    /// Looks `key` up at `point`. Starts again for as long as what is found changes meanwhile.
+    pub(super) fn look_up(
+        &self,
+        hash: u64,
+        key: &[u8],
+        point: ReadPoint<'_>,
+    ) -> Result<Option<Slice>> {
+        let mut found = Candidates::new();
+        let mut missed = None;
+        loop {
+            let seqno = point.seqno();
+            let slots = self.slots.load();
+            found.clear();
+            self.index.find(hash, &mut found);
+            let candidates = found.as_slice();
+            if candidates.is_empty() {
+                return Ok(None);
+            }
+            if !self.slots.is_current(&slots) {
+                continue;
+            }
+            let stamps = self.stamps(&slots, candidates)?;
+            match look(&slots, candidates, key, seqno)? {
+                Look::Version(_, trailer, value) => {
+                    return Ok((trailer.kind() == Kind::Put).then_some(value));
+                }
+                Look::Busy => std::hint::spin_loop(),
+                // What it has to see may have been dropped, because there is something newer to see.
+                Look::OnlyNewer if matches!(point, ReadPoint::Latest(_)) => std::hint::spin_loop(),
+                // A record may have been taken away under the look; not if the same ones are there again.
+                Look::OnlyNewer | Look::Nothing => match stamps {
+                    Some(_) if missed != stamps => missed = stamps,
+                    _ => return Ok(None),
+                },
+            }
+        }
+    }
+
+    /// What tells whether the candidates are still the same records; `None` if they cannot change.
+    #[inline]
+    fn stamps(&self, slots: &Slots, candidates: &[Entry]) -> Result<Option<u64>> {
+        let mut stamps = 0u64;
+        let mut may_change = false;
+        for &entry in candidates {
+            let segment = self.segment(slots, entry)?;
+            may_change |= segment.memory().is_some();
+            stamps = (stamps ^ entry.packed()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+            stamps = (stamps ^ segment.stamp(entry.address())).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        Ok(may_change.then_some(stamps))
+    }
+
+    /// The segment of an entry of the present index.
+    fn segment<'a>(&self, slots: &'a Slots, entry: Entry) -> Result<&'a Arc<Segment>> {
+        slots.segment(entry.address()).ok_or_else(|| no_segment(&self.home))
+    }
+
+    // ---- background ----
+
+    fn schedule_flush(&self) {
+        if self.context.read_only || self.is_stopping() {
+            return;
+        }
+        let mut jobs = lock(&self.jobs);
+        if !jobs.flushing {
+            jobs.flushing = true;
+            drop(jobs);
+            let this = Weak::clone(&self.this);
+            self.context.background.flush.submit(move || {
+                if let Some(store) = this.upgrade() {
+                    store.flush_all();
+                }
+            });
+        }
+    }
+
+    pub(super) fn schedule_upkeep(&self) {
+        if self.context.read_only || self.is_stopping() || !self.is_upkeep_due() {
+            return;
+        }
+        let mut jobs = lock(&self.jobs);
+        if !jobs.tending {
+            jobs.tending = true;
+            drop(jobs);
+            let this = Weak::clone(&self.this);
+            self.context.background.compaction.submit(move || {
+                if let Some(store) = this.upgrade() {
+                    store.tend_once();
+                }
+            });
+        }
+    }
+
+    /// The flush job: writes segments until none is sealed.
+    fn flush_all(&self) {
+        let done = JobDone(self, |jobs| jobs.flushing = false);
+        loop {
+            let Some(sealed) = lock(&self.sealed).front().cloned() else { break };
+            if self.persistently(Work::Flush, || self.flush(&sealed)).is_none() {
+                break;
+            }
+            self.notify();
+            self.schedule_upkeep();
+            self.context.host.persisted();
+        }
+        drop(done);
+        // Something may have been sealed after the last look.
+        if !lock(&self.sealed).is_empty() && lock(&self.jobs).flush_trouble.is_none() {
+            self.schedule_flush();
+        }
+    }
+
+    /// The upkeep job: one piece of work, then room for other keyspaces.
+    fn tend_once(&self) {
+        let done = JobDone(self, |jobs| jobs.tending = false);
+        let finished = self.persistently(Work::Upkeep, || self.tend());
+        drop(done);
+        if finished.is_some() {
+            self.schedule_upkeep();
+        }
+    }
+
+    /// Runs `job` until it succeeds, pausing between tries: a job that fails has changed nothing. `None` if
+    /// the store stops before, or the trouble is one that trying again does not mend.
+    fn persistently<T>(&self, work: Work, job: impl Fn() -> Result<T>) -> Option<T> {
+        let mut pause = FIRST_PAUSE;
+        while !self.is_stopping() {
+            match job() {
+                Ok(result) => {
+                    self.report(work, None);
+                    return Some(result);
+                }
+                Err(error) => {
+                    log::warn!("background work on {}: {error:?}", self.home.dir.display());
+                    let kind = error.kind();
+                    self.report(work, Some(error));
+                    if matches!(
+                        kind,
+                        ErrorKind::Corruption | ErrorKind::Poisoned | ErrorKind::Closed
+                    ) {
+                        return None;
+                    }
+                    self.wait_a_while(pause);
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes note of how a kind of work does, and lets those who wait for it know.
+    fn report(&self, work: Work, trouble: Option<Error>) {
+        let mut jobs = lock(&self.jobs);
+        let known = jobs.trouble_of(work);
+        if known.is_none() && trouble.is_none() {
+            return;
+        }
+        *known = trouble;
+        let trouble = jobs.trouble().cloned();
+        drop(jobs);
+        self.context.host.trouble(trouble);
+        self.notify();
+    }
+
+    pub(super) fn wait_a_while(&self, pause: Duration) {
+        let jobs = lock(&self.jobs);
+        let woken = self.job_done.wait_timeout_while(jobs, pause, |_| !self.is_stopping());
+        drop(woken);
+    }
+
+    /// Writes sealed segments to files and installs these.
+    fn flush(&self, sealed: &Sealed) -> Result<()> {
+        let mut added = Vec::new();
+        let written = sealed.segments.iter().try_for_each(|segment| {
+            added.push(segment.write_to_file(&self.home)?);
+            Ok(())
+        });
+        let written = written
+            .and_then(|()| self.home.fs.sync_dir(&self.home.dir))
+            .and_then(|()| self.context.host.sync_log(sealed.last));
+        let remove = |ids: &mut dyn Iterator<Item = u64>| {
+            for id in ids {
+                if let Err(error) = self.home.fs.remove(&self.home.path(id)) {
+                    log::debug!("a segment that is to be written again stays: {error}");
+                }
+            }
+        };
+        if let Err(error) = written {
+            remove(&mut added.iter().map(|meta| meta.id));
+            return Err(error);
+        }
+        let last = sealed.segments.last().map_or(0, |segment| segment.id);
+        let files: Vec<_> = sealed
+            .segments
+            .iter()
+            .zip(&added)
+            .map(|(segment, meta)| Segment::in_file(meta, &self.home, Arc::clone(&segment.figures)))
+            .collect();
+        let edit = Edit { persisted: sealed.last, added, ..Edit::default() };
+        if let Err(error) = self.install(edit, &files, last) {
+            if error.kind() == ErrorKind::NoSpace {
+                remove(&mut files.iter().map(|segment| segment.id));
+            }
+            return Err(error);
+        }
+        self.persisted.fetch_max(sealed.last, Ordering::Release);
+        lock(&self.sealed).pop_front();
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Records a change in the manifest and lets readers see it, and with it what was deferred until all segments
+    /// up to `last` are in files. After `NoSpace` nothing has changed. If recording fails otherwise, it is
+    /// unknown what is on disk: writes are refused from then on, and no file that either outcome needs is removed.
+    pub(super) fn install(&self, mut edit: Edit, added: &[Arc<Segment>], last: u64) -> Result<()> {
+        let mut files = lock(&self.files);
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut files.deferred)
+            .into_iter()
+            .partition(|deferred| deferred.after <= last);
+        let emptied: Vec<_> = due.iter().flat_map(|deferred| &deferred.emptied).cloned().collect();
+        edit.removed.extend(emptied.iter().map(|segment| segment.id));
+        edit.checkpoint = due.iter().filter_map(|deferred| deferred.checkpoint).next_back();
+        if edit.removed.is_empty() && edit.added.is_empty() && edit.checkpoint.is_none() {
+            files.deferred = later;
+            return Ok(());
+        }
+        let old = files.manifest.contents.checkpoint;
+        let next_id = lock(&self.writer).next_id;
+        if let Err(error) = files.manifest.record(&edit, next_id) {
+            files.deferred = due.into_iter().chain(later).collect();
+            if error.kind() == ErrorKind::NoSpace {
+                return Err(error);
+            }
+            self.context.host.poison(&error);
+            return Err(Error::Poisoned { cause: error.to_string().into() });
+        }
+        files.deferred = later;
+        let writer = lock(&self.writer);
+        self.slots.change(&emptied, added);
+        drop(writer);
+        for segment in &emptied {
+            segment.file().into_iter().for_each(|file| file.set_obsolete());
+        }
+        let given_up = due.iter().filter_map(|deferred| deferred.checkpoint).chain(old);
+        for checkpoint in
+            given_up.filter(|given_up| Some(given_up.id) != edit.checkpoint.map(|c| c.id))
+        {
+            if edit.checkpoint.is_some() {
+                checkpoint::remove(&self.home, checkpoint.id);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- waiting ----
+
+    pub(super) fn notify(&self) {
+        let _jobs = lock(&self.jobs);
+        self.job_done.notify_all();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until `done`, or until background work that is waited for is in trouble.
+    pub(super) fn wait_until(&self, done: impl Fn(&Jobs) -> bool, works: &[Work]) -> Result<()> {
+        let mut jobs = lock(&self.jobs);
+        while !done(&jobs) {
+            if let Some(trouble) = works.iter().find_map(|&work| jobs.trouble_of(work).clone()) {
+                return Err(trouble);
+            }
+            if self.is_stopping() {
+                return Err(Error::Closed);
+            }
+            jobs = self.job_done.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// The first segment that is sealed and not in a file.
+    pub(super) fn first_sealed(&self) -> Option<u64> {
+        Some(lock(&self.sealed).front()?.segments.first()?.id)
+    }
+
+    /// Why segments are not written, if they are not.
+    pub(super) fn flush_trouble(&self) -> Option<Error> {
+        lock(&self.jobs).flush_trouble.clone()
+    }
+
+    /// Hands what was sealed to the flush thread.
+    pub(super) fn sealed(&self, sealed: Option<Sealed>) {
+        if let Some(sealed) = sealed {
+            lock(&self.sealed).push_back(sealed);
+            self.schedule_flush();
+        }
+    }
+}
+
+impl Engine for Store {
+    fn make_writable(&self) -> Result<()> {
+        let mut files = lock(&self.files);
+        files.manifest.make_writable(&self.home.fs, &self.home.dir)?;
+        let contents = &files.manifest.contents;
+        let checkpoint =
+            contents.checkpoint.map(|checkpoint| checkpoint::path(&self.home, checkpoint.id));
+        let mut known: HashSet<_> =
+            contents.segments.keys().map(|&id| self.home.path(id)).collect();
+        known.extend(checkpoint);
+        for name in self.home.fs.list(&self.home.dir)? {
+            let path = self.home.dir.join(&name);
+            if (name.ends_with(".data") || name.ends_with(".index")) && !known.contains(&path) {
+                self.home.fs.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn apply(&self, write: &Write<'_>) {
+        let hash = hash64(write.key);
+        let trailer = Trailer::new(write.seqno, write.kind);
+        let put = Put { hash, trailer, key: write.key, value: write.value };
+        lock(&self.writer).put(self.place(), &put);
+    }
+
+    #[inline]
+    fn end_batch(&self, last: Seqno) {
+        let sealed = lock(&self.writer).end_batch(last);
+        if sealed.is_some() {
+            self.charge_index();
+            self.sealed(sealed);
+        }
+    }
+
+    fn cut(&self, last: Seqno) {
+        let sealed = lock(&self.writer).seal(last);
+        self.charge_index();
+        self.sealed(sealed);
+    }
+
+    fn persist(&self) -> Result<()> {
+        let Some(last) = lock(&self.sealed).back().map(|sealed| sealed.last) else { return Ok(()) };
+        lock(&self.jobs).flush_trouble = None;
+        self.schedule_flush();
+        let done = |_: &Jobs| lock(&self.sealed).front().is_none_or(|sealed| sealed.last > last);
+        self.wait_until(done, &[Work::Flush])
+    }
+
+    fn persisted(&self) -> Seqno {
+        self.persisted.load(Ordering::Acquire)
+    }
+
+    fn oldest_unpersisted(&self) -> Option<Seqno> {
+        let writer = lock(&self.writer);
+        let sealed = lock(&self.sealed);
+        sealed.iter().find_map(|sealed| sealed.oldest).or(writer.oldest())
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
+        self.look_up(hash64(key), key, point)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
+        self.look_up_many(keys, point)
+    }
+
+    fn cursor(&self, _: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
+        Err(Error::Unsupported(
+            "a hash keyspace has no order: it has no cursors, ranges and prefixes; read all of it with `iter`"
+                .into(),
+        ))
+    }
+
+    fn scan(&self, seqno: Seqno) -> Result<Box<dyn UnorderedCursor>> {
+        let this = self.this.upgrade().ok_or(Error::Closed)?;
+        Ok(Box::new(Scan::new(this, seqno)))
+    }
+
+    fn count(&self) -> Option<u64> {
+        let slots = self.slots.load();
+        let mut writer = lock(&self.writer);
+        let is_quiet = writer.is_quiet(self.place());
+        let resolved = || slots.segments().iter().all(|segment| !segment.figures.is_unresolved());
+        (is_quiet && self.slots.is_current(&slots) && resolved())
+            .then(|| self.index.entries() - writer.tombstones)
+    }
+
+    fn pressure(&self) -> u32 {
+        let budget = &self.context.budget;
+        if budget.indexes_are_full() || self.slots.load().is_nearly_full() {
+            return STOP;
+        }
+        self.upkeep_pressure()
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        let trouble = lock(&self.jobs).trouble().cloned();
+        trouble.or_else(|| {
+            if self.context.budget.indexes_are_full() {
+                return Some(Error::Invalid(format!(
+                    "the indexes of hash keyspaces take {} bytes, all that the memory budget of {} bytes has \
+                     for them: open the database with a larger memory_budget",
+                    self.context.budget.indexes_used(),
+                    self.context.budget.total
+                )));
+            }
+            let full = self.slots.load().is_nearly_full();
+            full.then(|| Error::Invalid(format!("a hash keyspace holds up to {MOST_SLOTS} MiB")))
+        })
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.persist()?;
+        self.compact_all()
+    }
+
+    fn settle(&self) -> Result<()> {
+        if self.context.read_only {
+            return Ok(());
+        }
+        if !lock(&self.sealed).is_empty() {
+            self.schedule_flush();
+        }
+        self.schedule_upkeep();
+        let settled = |jobs: &Jobs| {
+            !jobs.flushing
+                && !jobs.tending
+                && lock(&self.sealed).is_empty()
+                && !self.is_upkeep_due()
+        };
+        self.wait_until(settled, &[Work::Flush, Work::Upkeep])
+    }
+
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
+    fn prepare_close(&self, last: Seqno) -> Result<()> {
+        self.cut(last);
+        self.persist()?;
+        self.checkpoint_at_close()
+    }
+
+    fn verify(&self, report: &mut VerifyReport) {
+        self.verify_files(report);
+    }
+
+    fn active_bytes(&self) -> usize {
+        lock(&self.writer).unsealed_bytes()
+    }
+
+    fn stats(&self) -> KeyspaceStats {
+        let segments = self.slots.load().segments();
+        let files = segments.iter().filter_map(|segment| segment.file());
+        let checkpoint = lock(&self.files).manifest.contents.checkpoint.map_or(0, |c| c.len);
+        let memory = segments.iter().filter_map(|segment| segment.memory());
+        KeyspaceStats {
+            entries: self.index.entries(),
+            disk_bytes: files.map(|file| file.len).sum::<u64>() + checkpoint,
+            memory_bytes: self.index.memory() as u64
+                + memory.map(|memory| (memory.used() * UNIT) as u64).sum::<u64>(),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            compactions: self.reclaimed.load(Ordering::Relaxed),
+            ..KeyspaceStats::new(EngineKind::Hash, self.home.layer())
+        }
+    }
+
+    fn layer(&self) -> Layer {
+        self.home.layer()
+    }
+
+    fn set_layer(&self, layer: Layer) {
+        *lock(&self.home.layer) = layer;
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.notify();
+        // Work in a caller's thread must not outlive the lock of the database.
+        let called = self.job_done.wait_while(lock(&self.jobs), |jobs| jobs.called);
+        drop(called);
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.context.budget.resize_index(*self.charged.get_mut() as usize, 0);
+    }
+}
+
+/// What looking through candidates gives.
+pub(super) enum Look {
+    /// The newest version of the key that may be seen.
+    Version(Entry, Trailer, Slice),
+    /// There are versions, but none that may be seen.
+    OnlyNewer,
+    Nothing,
+    /// A record changed while it was read.
+    Busy,
+}
+
+/// Looks for the newest version of `key` up to `seqno`. Of two versions in different segments, the one in the
+/// segment with the larger number is newer: older ones are not read.
+pub(super) fn look(slots: &Slots, candidates: &[Entry], key: &[u8], seqno: Seqno) -> Result<Look> {
+    let mut look = Look::Nothing;
+    let segment_of = |entry: &Entry| slots.segment(entry.address());
+    if let [entry] = candidates {
+        return match segment_of(entry)
+            .map_or(Ok(Found::Busy), |segment| segment.read(*entry, key))?
+        {
+            Found::Version(trailer, value) if trailer.seqno() <= seqno => {
+                Ok(Look::Version(*entry, trailer, value))
+            }
+            Found::Version(..) => Ok(Look::OnlyNewer),
+            Found::Other => Ok(Look::Nothing),
+            Found::Busy => Ok(Look::Busy),
+        };
+    }
+    let mut sorted: Vec<_> =
+        candidates.iter().filter_map(|entry| Some((segment_of(entry)?, *entry))).collect();
+    sorted.sort_by_key(|(segment, _)| std::cmp::Reverse(segment.id));
+    let mut best_segment = None;
+    for (segment, entry) in sorted {
+        if best_segment.is_some_and(|best| best != segment.id) {
+            break;
+        }
+        match segment.read(entry, key)? {
+            Found::Busy => return Ok(Look::Busy),
+            Found::Other => {}
+            Found::Version(trailer, _) if trailer.seqno() > seqno => {
+                if matches!(look, Look::Nothing) {
+                    look = Look::OnlyNewer;
+                }
+            }
+            Found::Version(trailer, value) => {
+                best_segment = Some(segment.id);
+                let is_better = match &look {
+                    Look::Version(_, best, _) => best.seqno() < trailer.seqno(),
+                    _ => true,
+                };
+                if is_better {
+                    look = Look::Version(entry, trailer, value);
+                }
+            }
+        }
+    }
+    Ok(look)
+}
+
+/// Indexes a record that was there before. If another one may be a version of the same key, the segment of the
+/// newer one is marked for the reclaimer to find out.
+fn index_at_opening(
+    store: &Store,
+    writer: &mut Writer,
+    slots: &Slots,
+    hash: u64,
+    entry: Entry,
+    segment: &Segment,
+) {
+    let mut found = Candidates::new();
+    store.index.find(hash, &mut found);
+    for other in found.as_slice() {
+        if other.address() == entry.address() {
+            return;
+        }
+        if let Some(other) = slots.segment(other.address()) {
+            let newer = if other.id > segment.id { &other.figures } else { &segment.figures };
+            newer.set_unresolved(true);
+        }
+    }
+    writer.index.insert(&store.index, hash, entry);
+    writer.tombstones += u64::from(entry.is_tombstone());
+    segment.figures.indexed(entry);
+}
+
+/// Takes note at its end, even by a panic, that a job is over.
+pub(super) struct JobDone<'a>(pub(super) &'a Store, pub(super) fn(&mut Jobs));
+
+impl Drop for JobDone<'_> {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.0.jobs);
+        (self.1)(&mut jobs);
+        self.0.job_done.notify_all();
+    }
+}
+
+fn home(context: &Context) -> Arc<Home> {
+    Arc::new(Home {
+        fs: Arc::clone(&context.fs),
+        dir: context.dir.clone(),
+        layer: Mutex::new(context.layer),
+        identity: context.identity,
+        open_files: Arc::clone(&context.open_files),
+    })
+}
+
+/// An error if a file that the manifest names is not there.
+fn check_files(home: &Home, manifest: &Manifest) -> Result<()> {
+    let names: HashSet<String> = home.fs.list(&home.dir)?.into_iter().collect();
+    let segments = manifest.contents.segments.keys().map(|&id| home.path(id));
+    let checkpoint = manifest.contents.checkpoint.map(|meta| checkpoint::path(home, meta.id));
+    for path in segments.chain(checkpoint) {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if !name.is_some_and(|name| names.contains(&name)) {
+            return Err(Error::corruption(&path, 0, "the file is missing"));
+        }
+    }
+    Ok(())
+}
+
+fn no_segment(home: &Home) -> Error {
+    Error::corruption(&home.dir, 0, "the index names a segment that is not there")
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,301 @@
+//! The engine as a whole, through the database, against a map.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::base::rng::Rng;
+use crate::vfs::MemoryFs;
+use crate::{Database, Keyspace, KeyspaceOptions, Snapshot};
+
+type Model = HashMap<Vec<u8>, Vec<u8>>;
+
+/// Random numbers.
+struct Dice(Rng);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(Rng::new(seed))
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0.next() % limit
+    }
+}
+
+fn open(fs: &MemoryFs) -> Database {
+    let fs = Arc::new(fs.clone());
+    Database::builder("/db").file_system(fs).memory_budget(8 << 20).open().unwrap()
+}
+
+fn keyspace(db: &Database) -> Keyspace {
+    db.keyspace("hash", KeyspaceOptions::hash()).unwrap()
+}
+
+fn contents(keyspace: &Keyspace) -> Model {
+    let mut found = Model::new();
+    for item in keyspace.iter() {
+        let (key, value) = item.unwrap();
+        assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "{key:?} comes twice");
+    }
+    found
+}
+
+fn contents_at(snapshot: &Snapshot, keyspace: &Keyspace) -> Model {
+    let items = snapshot.iter(keyspace).map(|item| item.unwrap());
+    items.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+fn check(keyspace: &Keyspace, model: &Model) {
+    assert_eq!(contents(keyspace), *model);
+    assert_eq!(keyspace.count().unwrap(), model.len() as u64);
+}
+
+fn key_of(rng: &mut Dice, keys: u64) -> Vec<u8> {
+    format!("key {:06}", rng.below(keys)).into_bytes()
+}
+
+fn value_of(rng: &mut Dice) -> Vec<u8> {
+    let len = match rng.below(40) {
+        0 => rng.below(20_000),
+        1..8 => 0,
+        8..20 => 100,
+        _ => rng.below(200),
+    };
+    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ len as u8).collect()
+}
+
+struct World {
+    fs: MemoryFs,
+    db: Option<Database>,
+    model: Model,
+    snapshots: Vec<(Snapshot, Model)>,
+    rng: Dice,
+    keys: u64,
+}
+
+impl World {
+    fn new(seed: u64, keys: u64) -> Self {
+        let fs = MemoryFs::new();
+        let db = Some(open(&fs));
+        let rng = Dice::new(seed);
+        Self { fs, db, model: Model::new(), snapshots: Vec::new(), rng, keys }
+    }
+
+    fn keyspace(&self) -> Keyspace {
+        keyspace(self.db.as_ref().unwrap())
+    }
+
+    fn step(&mut self) {
+        let keyspace = self.keyspace();
+        match self.rng.below(2000) {
+            0 => keyspace.persist().unwrap(),
+            1 => keyspace.compact().unwrap(),
+            2 => self.reopen(),
+            3..6 => self.snapshots.push((self.db.as_ref().unwrap().snapshot(), self.model.clone())),
+            6..9 if !self.snapshots.is_empty() => {
+                let at = self.rng.below(self.snapshots.len() as u64) as usize;
+                let (snapshot, model) = self.snapshots.swap_remove(at);
+                assert_eq!(contents_at(&snapshot, &keyspace), model);
+                for _ in 0..20 {
+                    let key = key_of(&mut self.rng, self.keys);
+                    let found = snapshot.get(&keyspace, &key).unwrap();
+                    assert_eq!(found.as_deref(), model.get(&key).map(|value| &value[..]));
+                }
+            }
+            9..20 => {
+                let keys: Vec<_> =
+                    (0..self.rng.below(100)).map(|_| key_of(&mut self.rng, self.keys)).collect();
+                let found = keyspace.multi_get(&keys).unwrap();
+                for (key, value) in keys.iter().zip(found) {
+                    assert_eq!(value.as_deref(), self.model.get(key).map(|value| &value[..]));
+                }
+            }
+            20..30 => {
+                let mut batch = self.db.as_ref().unwrap().batch();
+                for _ in 0..self.rng.below(200) {
+                    let key = key_of(&mut self.rng, self.keys);
+                    if self.rng.below(4) == 0 {
+                        batch.delete(&keyspace, &key);
+                        self.model.remove(&key);
+                    } else {
+                        let value = value_of(&mut self.rng);
+                        batch.put(&keyspace, &key, &value);
+                        self.model.insert(key, value);
+                    }
+                }
+                batch.commit().unwrap();
+            }
+            30..400 => {
+                let key = key_of(&mut self.rng, self.keys);
+                keyspace.delete(&key).unwrap();
+                self.model.remove(&key);
+            }
+            400..1000 => {
+                let key = key_of(&mut self.rng, self.keys);
+                let found = keyspace.get(&key).unwrap();
+                assert_eq!(found.as_deref(), self.model.get(&key).map(|value| &value[..]));
+            }
+            _ => {
+                let key = key_of(&mut self.rng, self.keys);
+                let value = value_of(&mut self.rng);
+                keyspace.put(&key, &value).unwrap();
+                self.model.insert(key, value);
+            }
+        }
+    }
+
+    /// Closes the database, or lets the process be killed.
+    fn reopen(&mut self) {
+        self.snapshots.clear();
+        if self.rng.below(2) == 0 {
+            self.db.take().unwrap().close().unwrap();
+        } else {
+            self.fs = self.fs.fork();
+            self.db = None;
+        }
+        self.db = Some(open(&self.fs));
+        check(&self.keyspace(), &self.model);
+        let report = self.db.as_ref().unwrap().verify().unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+    }
+}
+
+#[test]
+fn it_does_what_a_map_does() {
+    for (seed, keys) in [(1, 50), (2, 2000), (3, 20_000), (4, 500)] {
+        let mut world = World::new(seed, keys);
+        for _ in 0..20_000 {
+            world.step();
+        }
+        world.reopen();
+        check(&world.keyspace(), &world.model);
+    }
+}
+
+#[test]
+fn space_comes_back() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    let disk = || keyspace.stats().disk_bytes;
+    let round = |seed: u8| {
+        for number in 0..20_000u32 {
+            keyspace.put(number.to_be_bytes(), [seed; 100]).unwrap();
+        }
+    };
+    (0..10).for_each(round);
+    db.settle().unwrap();
+    let live = 20_000 * 128;
+    assert!(disk() < 2 * live + (2 << 20), "{} bytes for {live}", disk());
+    let snapshot = db.snapshot();
+    (10..14).for_each(round);
+    db.settle().unwrap();
+    assert_eq!(snapshot.get(&keyspace, 7u32.to_be_bytes()).unwrap().unwrap(), [9; 100]);
+    drop(snapshot);
+    keyspace.compact().unwrap();
+    assert!(disk() < live + (live / 2), "{} bytes for {live}", disk());
+    for number in 0..20_000u32 {
+        keyspace.delete(number.to_be_bytes()).unwrap();
+    }
+    assert_eq!(keyspace.count().unwrap(), 0);
+    keyspace.compact().unwrap();
+    assert_eq!(keyspace.stats().entries, 0, "tombstones stay");
+    assert!(disk() < 200 << 10, "{} bytes for nothing", disk());
+    db.close().unwrap();
+    let db = open(&fs);
+    assert_eq!(self::keyspace(&db).count().unwrap(), 0);
+}
+
+#[test]
+fn keys_that_are_overwritten_take_little_room() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    for number in 0..100_000u32 {
+        keyspace.put((number % 100).to_be_bytes(), number.to_be_bytes()).unwrap();
+    }
+    keyspace.persist().unwrap();
+    let stats = keyspace.stats();
+    assert!(stats.disk_bytes < 20_000, "{} bytes", stats.disk_bytes);
+    assert!(stats.entries <= 101, "{} entries", stats.entries);
+}
+
+#[test]
+fn readers_see_whole_values_and_every_key_while_all_moves() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    let keys = 500u32;
+    let value =
+        |round: u32, number: u32| vec![(round ^ number) as u8; 60 + (round % 5 * 20) as usize];
+    let put =
+        |round, number: u32| keyspace.put(number.to_be_bytes(), value(round, number)).unwrap();
+    (0..keys).for_each(|number| put(0, number));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (keyspace, done) = (&keyspace, &done);
+            scope.spawn(move || {
+                let mut rng = Dice::new(reader);
+                while !done.load(Ordering::Relaxed) {
+                    let number = rng.below(u64::from(keys)) as u32;
+                    let found =
+                        keyspace.get(number.to_be_bytes()).unwrap().expect("it is always there");
+                    assert!(found.iter().all(|&byte| byte == found[0]) && found.len() >= 60);
+                    if rng.below(200) == 0 {
+                        assert_eq!(contents(keyspace).len(), keys as usize);
+                    }
+                }
+            });
+        }
+        let mut rng = Dice::new(9);
+        for round in 1..300_000 {
+            put(round, rng.below(u64::from(keys)) as u32);
+            match round % 60_000 {
+                0 => keyspace.compact().unwrap(),
+                30_000 => keyspace.persist().unwrap(),
+                _ => {}
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn large_values_have_segments_of_their_own() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    let value = |number: u32| vec![number as u8; 700_000 * (number as usize % 5 + 1)];
+    for number in 0..12u32 {
+        keyspace.put(number.to_be_bytes(), value(number)).unwrap();
+        keyspace.put([number as u8], "small").unwrap();
+    }
+    let check = |keyspace: &Keyspace| {
+        for number in 0..12u32 {
+            assert_eq!(keyspace.get(number.to_be_bytes()).unwrap().unwrap(), value(number));
+        }
+        assert_eq!(keyspace.count().unwrap(), 24);
+    };
+    check(&keyspace);
+    keyspace.compact().unwrap();
+    check(&keyspace);
+    db.close().unwrap();
+    let db = open(&fs);
+    check(&self::keyspace(&db));
+}
+
+#[test]
+fn what_needs_an_order_is_unsupported() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    keyspace.put("a", "b").unwrap();
+    let unsupported = |error: crate::Error| assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+    unsupported(keyspace.cursor().err().unwrap());
+    unsupported(keyspace.range("a"..).next().unwrap().unwrap_err());
+    unsupported(keyspace.prefix("a").next().unwrap().unwrap_err());
+    unsupported(keyspace.iter().next_back().unwrap().unwrap_err());
+    assert_eq!(keyspace.iter().count(), 1);
+    assert_eq!(keyspace.prefix("").count(), 1);
+}

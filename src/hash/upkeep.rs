@@ -1,0 +1,609 @@
+//! Upkeep: finding out which records are dead, giving back their space, and checkpoints of the index. One piece of work
+//! at a time, in the background or in a caller's thread.
+//!
+//! - *Resolving* a segment: where the index has several records with the hash of one of its records, their keys are
+//!   read, at depth, and older versions that nobody sees are taken out of the index.
+//! - *Reclaiming* a segment: the records that are still indexed are moved to the tail, and the segment is removed
+//!   once all that was written until then is in files. Never more than one segment's live records are there twice.
+//! - A *tombstone* is forgotten when no older version of its key is indexed, and when the checkpoint that is loaded at
+//!   the next opening was begun after that was seen: no older version can come back then.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::checkpoint::{self, CheckpointWriter};
+use super::index::{Entry, Found as Candidates};
+use super::manifest::{Edit, Manifest};
+use super::segment::{Found, Record, Records, Segment, size_of_entry};
+use super::store::{Deferred, JobDone, Jobs, Store, lock};
+use super::writer::Put;
+use crate::base::Seqno;
+use crate::base::hash::hash64;
+use crate::error::{Error, Result};
+use crate::stats::VerifyReport;
+
+/// A segment is reclaimed when this share of it is dead,
+const DEAD_SHARE: f64 = 0.5;
+/// or when so much of all is dead, and at least so much of the segment.
+const DEAD_SHARE_OF_ALL: f64 = 0.3;
+const LEAST_DEAD_SHARE: f64 = 0.15;
+/// So many segments shorter than an eighth of a full one are too many.
+const MANY_SHORT: usize = 16;
+/// How many keys are read together to find out whether they are the same.
+const PAIRS: usize = 256;
+/// How many buckets of the index are visited under one lock.
+const BUCKETS: u64 = 64;
+/// How many tombstones are remembered from one checkpoint to the next.
+const MOST_TOMBSTONES: usize = 1 << 20;
+/// Unresolved segments from which on writers are slowed down, and by how much for each.
+const UNRESOLVED: usize = 4;
+const PRESSURE_OF_UNRESOLVED: usize = 60;
+/// Space, as a multiple of what is live, from which on writers are slowed down.
+const SPACE: f64 = 2.0;
+/// The most that upkeep slows writers down.
+const MOST_PRESSURE: usize = 900;
+
+/// What upkeep remembers.
+#[derive(Default)]
+pub(super) struct State {
+    /// Tombstones that no older version was indexed with when the last checkpoint was written.
+    seen: Vec<(u64, Entry)>,
+    /// Those seen at the checkpoint before; they are forgotten once the last one has taken effect.
+    waiting: Vec<(u64, Entry)>,
+    /// The last checkpoint's number.
+    checkpoint: u64,
+}
+
+/// Two records whose keys may be the same.
+struct Pair {
+    hash: u64,
+    entry: Entry,
+    segment: Arc<Segment>,
+    record: Record,
+    other: Entry,
+    other_segment: Arc<Segment>,
+}
+
+/// What came of looking at pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// All that is superseded is out of the index.
+    Done,
+    /// Snapshots see versions that are superseded.
+    Held,
+}
+
+impl Store {
+    // ---- what is due ----
+
+    /// The segments in files that may be worked on: none of those that have been emptied.
+    fn segments_in_files(&self) -> Vec<Arc<Segment>> {
+        let mut segments = self.slots.load().segments();
+        segments.retain(|segment| segment.file().is_some() && !segment.figures.is_emptied());
+        segments
+    }
+
+    fn unresolved(&self) -> Option<Arc<Segment>> {
+        let oldest_held = self.context.visibility.oldest_held();
+        let is_due = |segment: &Arc<Segment>| {
+            segment.figures.is_unresolved() && !segment.figures.is_blocked(oldest_held)
+        };
+        self.segments_in_files().into_iter().find(is_due)
+    }
+
+    /// The segment that is worth most to reclaim, if any is worth it.
+    fn victim(&self) -> Option<Arc<Segment>> {
+        let oldest_held = self.context.visibility.oldest_held();
+        let mut segments = self.segments_in_files();
+        let written: u64 = segments.iter().map(|segment| segment.figures.written()).sum();
+        let dead: u64 = segments.iter().map(|segment| segment.figures.dead()).sum();
+        let share = |dead: u64, written: u64| dead as f64 / written.max(1) as f64;
+        let much_is_dead = share(dead, written) >= DEAD_SHARE_OF_ALL;
+        segments.retain(|segment| !segment.figures.is_blocked(oldest_held));
+        let share_of =
+            |segment: &Arc<Segment>| share(segment.figures.dead(), segment.figures.written());
+        let worst = segments.iter().max_by(|a, b| share_of(a).total_cmp(&share_of(b)))?;
+        let least = if much_is_dead { LEAST_DEAD_SHARE } else { DEAD_SHARE };
+        if share_of(worst) >= least {
+            return Some(Arc::clone(worst));
+        }
+        let short = lock(&self.writer).segment_units() / 8;
+        let mut shorts = segments.iter().filter(|segment| segment.used() < short);
+        let oldest = shorts.next()?;
+        (shorts.count() + 1 >= MANY_SHORT).then(|| Arc::clone(oldest))
+    }
+
+    /// Whether reading the segments behind the checkpoint would take long at the next opening.
+    fn is_checkpoint_due(&self) -> bool {
+        let files = lock(&self.files);
+        if files.deferred.iter().any(|deferred| deferred.checkpoint.is_some()) {
+            return false;
+        }
+        let contents = &files.manifest.contents;
+        let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
+        let behind: u64 =
+            contents.segments.range(covered + 1..).map(|(_, segment)| segment.len).sum();
+        let index = self.index.entries() * checkpoint::ENTRY as u64;
+        behind > (2 * self.context.budget.memtables as u64).max(2 * index)
+    }
+
+    pub(super) fn is_upkeep_due(&self) -> bool {
+        self.unresolved().is_some()
+            || self.victim().is_some()
+            || self.is_checkpoint_due()
+            || self.are_tombstones_due()
+    }
+
+    /// How far writers must be slowed down for upkeep to keep up.
+    pub(super) fn upkeep_pressure(&self) -> u32 {
+        self.pressure.load(Ordering::Relaxed)
+    }
+
+    /// Finds out anew how far writers must be slowed down.
+    fn weigh(&self) {
+        let oldest_held = self.context.visibility.oldest_held();
+        let segments = self.segments_in_files();
+        let can_be_resolved = |segment: &&Arc<Segment>| {
+            segment.figures.is_unresolved() && !segment.figures.is_blocked(oldest_held)
+        };
+        let unresolved = segments.iter().filter(can_be_resolved).count();
+        let free = segments.iter().filter(|segment| !segment.figures.is_blocked(oldest_held));
+        let dead: u64 = free.map(|segment| segment.figures.dead()).sum();
+        let live: u64 = segments.iter().map(|segment| segment.figures.live()).sum();
+        let allowed = live.max(4 * lock(&self.writer).segment_units() as u64) as f64;
+        let space = (dead as f64 / allowed - (SPACE - 1.0)).max(0.0) * MOST_PRESSURE as f64;
+        let pressure = unresolved.saturating_sub(UNRESOLVED) * PRESSURE_OF_UNRESOLVED;
+        let pressure = pressure.max(space as usize).min(MOST_PRESSURE);
+        self.pressure.store(pressure as u32, Ordering::Relaxed);
+    }
+
+    /// Does one piece of the work that is due.
+    pub(super) fn tend(&self) -> Result<()> {
+        if self.are_tombstones_due() {
+            self.forget_tombstones();
+        } else if let Some(segment) = self.unresolved() {
+            self.resolve(&segment)?;
+        } else if let Some(victim) = self.victim() {
+            self.reclaim(&victim)?;
+            // Emptied segments wait for what was moved out of them.
+            let waiting = lock(&self.files).deferred.len();
+            if waiting > 1 {
+                self.seal_soon();
+            }
+        } else if self.is_checkpoint_due() {
+            self.write_checkpoint()?;
+        }
+        self.weigh();
+        Ok(())
+    }
+
+    // ---- resolving ----
+
+    /// Takes versions out of the index that newer ones in `segment` supersede.
+    fn resolve(&self, segment: &Arc<Segment>) -> Result<()> {
+        let oldest_held = self.context.visibility.oldest_held();
+        // What becomes unresolved from here on stays so.
+        segment.figures.set_unresolved(false);
+        let resolved = self.resolve_records(segment);
+        match resolved {
+            Ok(Outcome::Done) => Ok(()),
+            Ok(Outcome::Held) => {
+                segment.figures.set_unresolved(true);
+                segment.figures.block(oldest_held);
+                Ok(())
+            }
+            Err(error) => {
+                segment.figures.set_unresolved(true);
+                Err(error)
+            }
+        }
+    }
+
+    fn resolve_records(&self, segment: &Arc<Segment>) -> Result<Outcome> {
+        let mut records = Records::new(Arc::clone(segment));
+        let mut pairs = Vec::new();
+        let mut outcome = Outcome::Done;
+        while let Some((at, record)) = records.next()? {
+            self.stop_if_told()?;
+            if self.pairs_of(segment, at, &record, &mut pairs).is_some() && pairs.len() >= PAIRS {
+                outcome = outcome.and(self.settle_pairs(&mut pairs)?);
+            }
+        }
+        Ok(outcome.and(self.settle_pairs(&mut pairs)?))
+    }
+
+    /// Adds the pairs that the record at `at` makes with others of the same hash; gives its entry, `None` if it is not
+    /// indexed any more.
+    fn pairs_of(
+        &self,
+        segment: &Arc<Segment>,
+        at: usize,
+        record: &Record,
+        pairs: &mut Vec<Pair>,
+    ) -> Option<Entry> {
+        let hash = hash64(record.key());
+        let address = segment.address(at);
+        let mut found = Candidates::new();
+        loop {
+            let slots = self.slots.load();
+            found.clear();
+            self.index.find(hash, &mut found);
+            if !self.slots.is_current(&slots) {
+                continue;
+            }
+            let entry = *found.as_slice().iter().find(|entry| entry.address() == address)?;
+            for &other in found.as_slice().iter().filter(|other| other.address() != address) {
+                let Some(other_segment) = slots.segment(other.address()) else { continue };
+                pairs.push(Pair {
+                    hash,
+                    entry,
+                    segment: Arc::clone(segment),
+                    record: record.clone(),
+                    other,
+                    other_segment: Arc::clone(other_segment),
+                });
+            }
+            return Some(entry);
+        }
+    }
+
+    /// Reads the other record of each pair; if the keys are the same, the older one is taken out of the index.
+    fn settle_pairs(&self, pairs: &mut Vec<Pair>) -> Result<Outcome> {
+        let mut requests = Vec::new();
+        let mut requested = Vec::new();
+        for pair in pairs.iter() {
+            let at = pair.other_segment.offset(pair.other.address());
+            let request = pair.other_segment.file().map(|file| file.request(at, pair.other));
+            let request = request.transpose()?.flatten();
+            requested.push(request.is_some());
+            requests.extend(request);
+        }
+        let mut views = self.context.reader.read(&requests).into_iter();
+        let mut outcome = Outcome::Done;
+        for (pair, requested) in pairs.drain(..).zip(requested) {
+            let key = pair.record.key();
+            let view = if requested { views.next().transpose()? } else { None };
+            let found = match (view, pair.other_segment.file()) {
+                (Some(view), Some(file)) => {
+                    file.judge(pair.other_segment.offset(pair.other.address()), view, key)?
+                }
+                _ => pair.other_segment.read(pair.other, key)?,
+            };
+            match found {
+                Found::Other => {}
+                Found::Version(trailer, _) => {
+                    outcome = outcome.and(self.settle_pair(&pair, trailer.seqno()));
+                }
+                // It is in memory, and looked at again when it is in a file.
+                Found::Busy => outcome = Outcome::Held,
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Takes the older one of two versions of a key out of the index, if nobody sees it.
+    fn settle_pair(&self, pair: &Pair, other_seqno: Seqno) -> Outcome {
+        let seqno = pair.record.front.trailer.seqno();
+        let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
+        let (old, new, entry, segment) = match is_older {
+            true => (seqno, other_seqno, pair.entry, &pair.segment),
+            false => (other_seqno, seqno, pair.other, &pair.other_segment),
+        };
+        let visibility = &self.context.visibility;
+        // Places in memory change hands; those in files do not.
+        if segment.file().is_none()
+            || new > visibility.published()
+            || visibility.is_held_between(old, new)
+        {
+            return Outcome::Held;
+        }
+        lock(&self.writer).forget(&self.index, pair.hash, entry, &segment.figures);
+        Outcome::Done
+    }
+
+    // ---- reclaiming ----
+
+    /// Moves what is still indexed out of `victim`, and has it removed.
+    fn reclaim(&self, victim: &Arc<Segment>) -> Result<()> {
+        let oldest_held = self.context.visibility.oldest_held();
+        if self.empty(victim)? == Outcome::Held {
+            victim.figures.block(oldest_held);
+            return Ok(());
+        }
+        victim.figures.set_emptied();
+        self.reclaimed.fetch_add(1, Ordering::Relaxed);
+        let after = lock(&self.writer).last_started();
+        self.defer(Deferred { after, emptied: vec![Arc::clone(victim)], checkpoint: None })
+    }
+
+    fn empty(&self, victim: &Arc<Segment>) -> Result<Outcome> {
+        let mut records = Records::new(Arc::clone(victim));
+        let mut pairs = Vec::new();
+        while let Some((at, record)) = records.next()? {
+            self.wait_for_memory()?;
+            let Some(entry) = self.pairs_of(victim, at, &record, &mut pairs) else { continue };
+            if !pairs.is_empty() && self.settle_pairs(&mut pairs)? == Outcome::Held {
+                return Ok(Outcome::Held);
+            }
+            let value = record.value();
+            let put = Put {
+                hash: hash64(record.key()),
+                trailer: record.front.trailer,
+                key: record.key(),
+                value: &value,
+            };
+            lock(&self.writer).relocate(self.place(), &put, entry, victim);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Does what is deferred now if it may be done now, and with the next flush otherwise.
+    fn defer(&self, deferred: Deferred) -> Result<()> {
+        lock(&self.files).deferred.push(deferred);
+        let through = self.in_files_through();
+        self.install(Edit::default(), &[], through)
+    }
+
+    /// All segments up to this number are in files.
+    fn in_files_through(&self) -> u64 {
+        let writer = lock(&self.writer);
+        self.first_sealed().unwrap_or_else(|| writer.first_unsealed()) - 1
+    }
+
+    /// Waits while moving records would take memory that writers need, as long as there is something here that gives
+    /// memory back.
+    fn wait_for_memory(&self) -> Result<()> {
+        let budget = &self.context.budget;
+        while budget.memtables_used() > budget.memtables / 2 {
+            self.stop_if_told()?;
+            if let Some(error) = self.flush_trouble() {
+                return Err(error);
+            }
+            if lock(&self.writer).unsealed_bytes() > budget.memtables / 16 {
+                self.seal_soon();
+            } else if self.first_sealed().is_none() {
+                break;
+            }
+            self.wait_a_while(Duration::from_millis(1));
+        }
+        self.stop_if_told()
+    }
+
+    fn stop_if_told(&self) -> Result<()> {
+        if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    pub(super) fn seal_soon(&self) {
+        let sealed = lock(&self.writer).seal_soon();
+        self.sealed(sealed);
+    }
+
+    // ---- checkpoints ----
+
+    /// Writes a checkpoint; it takes effect when what was written meanwhile is in files.
+    fn write_checkpoint(&self) -> Result<()> {
+        let (covers, id) = {
+            let mut writer = lock(&self.writer);
+            let first = self.first_sealed().unwrap_or_else(|| writer.first_unsealed());
+            (first - 1, writer.take_id())
+        };
+        let mut seen = Vec::new();
+        let written = self.write_entries(id, covers, &mut seen);
+        if written.is_err() {
+            checkpoint::remove(&self.home, id);
+        }
+        let meta = written?;
+        {
+            let mut state = lock(&self.upkeep);
+            state.waiting = std::mem::replace(&mut state.seen, seen);
+            state.checkpoint = id;
+        }
+        let after = lock(&self.writer).last_started();
+        self.seal_soon();
+        self.defer(Deferred { after, emptied: Vec::new(), checkpoint: Some(meta) })
+    }
+
+    fn write_entries(
+        &self,
+        id: u64,
+        covers: u64,
+        seen: &mut Vec<(u64, Entry)>,
+    ) -> Result<super::manifest::CheckpointMeta> {
+        let mut out = CheckpointWriter::create(&self.home, id, covers)?;
+        let mut entries: Vec<(u64, Entry)> = Vec::new();
+        let mut bucket = 0;
+        loop {
+            entries.clear();
+            {
+                let writer = lock(&self.writer);
+                let end = writer.index.buckets();
+                if bucket == end {
+                    break;
+                }
+                let slots = self.slots.load();
+                for bucket in bucket..end.min(bucket + BUCKETS) {
+                    let start = entries.len();
+                    writer
+                        .index
+                        .visit(&self.index, bucket, |hash, entry| entries.push((hash, entry)));
+                    let visited = &entries[start..];
+                    for &(hash, entry) in visited.iter().filter(|(_, entry)| entry.is_tombstone()) {
+                        let alone = visited.iter().filter(|(other, _)| *other == hash).count() == 1;
+                        if alone && seen.len() < MOST_TOMBSTONES {
+                            seen.push((hash, entry));
+                        }
+                    }
+                }
+                let is_covered = |entry: &Entry| {
+                    slots.segment(entry.address()).is_some_and(|segment| segment.id <= covers)
+                };
+                entries.retain(|(_, entry)| is_covered(entry));
+                bucket = end.min(bucket + BUCKETS);
+                seen.retain(|(_, entry)| is_covered(entry));
+            }
+            self.stop_if_told()?;
+            entries.iter().try_for_each(|&(hash, entry)| out.add(hash, entry))?;
+        }
+        let meta = out.finish()?;
+        self.home.fs.sync_dir(&self.home.dir)?;
+        Ok(meta)
+    }
+
+    /// Whether tombstones wait that can be forgotten now.
+    fn are_tombstones_due(&self) -> bool {
+        let state = lock(&self.upkeep);
+        if state.waiting.is_empty() {
+            return false;
+        }
+        let wanted = state.checkpoint;
+        drop(state);
+        lock(&self.files).manifest.contents.checkpoint.is_some_and(|meta| meta.id >= wanted)
+    }
+
+    fn forget_tombstones(&self) {
+        let waiting = std::mem::take(&mut lock(&self.upkeep).waiting);
+        let mut found = Candidates::new();
+        for part in waiting.chunks(64) {
+            let mut writer = lock(&self.writer);
+            let slots = self.slots.load();
+            for &(hash, entry) in part {
+                found.clear();
+                self.index.find(hash, &mut found);
+                if let (&[only], Some(segment)) = (found.as_slice(), slots.segment(entry.address()))
+                    && only == entry
+                {
+                    writer.forget(&self.index, hash, entry, &segment.figures);
+                }
+            }
+        }
+    }
+
+    /// Writes a checkpoint that covers all there is. Nothing is written any more, and all is in files.
+    pub(super) fn checkpoint_at_close(&self) -> Result<()> {
+        let _tending = self.tend_alone()?;
+        let contents = lock(&self.files).manifest.contents.clone();
+        let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
+        let has_new = contents.segments.keys().next_back().is_some_and(|&last| last > covered);
+        if has_new { self.write_checkpoint() } else { Ok(()) }
+    }
+
+    // ---- all at once ----
+
+    /// Keeps others from tending until the guard is dropped; waits for those who do.
+    fn tend_alone(&self) -> Result<JobDone<'_>> {
+        let busy = |jobs: &mut Jobs| jobs.tending && !self.is_stopping();
+        let free = self.job_done.wait_while(lock(&self.jobs), busy);
+        let mut jobs = free.unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.stop_if_told()?;
+        (jobs.tending, jobs.called) = (true, true);
+        Ok(JobDone(self, |jobs| (jobs.tending, jobs.called) = (false, false)))
+    }
+
+    /// Reclaims all that is dead, as far as no snapshot sees it.
+    pub(super) fn compact_all(&self) -> Result<()> {
+        let tending = self.tend_alone()?;
+        let compacted = self.compact_alone();
+        drop(tending);
+        // What became due meanwhile was not taken up.
+        self.schedule_upkeep();
+        compacted
+    }
+
+    fn compact_alone(&self) -> Result<()> {
+        while let Some(segment) = self.unresolved() {
+            self.resolve(&segment)?;
+        }
+        let has_tombstones = lock(&self.writer).tombstones > 0;
+        if has_tombstones {
+            // A tombstone goes with the second checkpoint that finds it alone.
+            for _ in 0..2 {
+                self.write_checkpoint()?;
+                self.wait_for_deferred()?;
+            }
+            self.forget_tombstones();
+        }
+        let oldest_held = self.context.visibility.oldest_held();
+        let segments = self.segments_in_files();
+        let short = lock(&self.writer).segment_units() / 2;
+        let many_are_short = segments.iter().filter(|segment| segment.used() < short).count() > 1;
+        for segment in segments {
+            let is_short = many_are_short && segment.used() < short;
+            let figures = &segment.figures;
+            if (figures.dead() > 0 || is_short) && !figures.is_blocked(oldest_held) {
+                self.reclaim(&segment)?;
+            }
+        }
+        if has_tombstones {
+            self.write_checkpoint()?;
+        }
+        self.wait_for_deferred()
+    }
+
+    /// Has the tail sealed and waits until all that was deferred is done.
+    fn wait_for_deferred(&self) -> Result<()> {
+        self.seal_soon();
+        while !lock(&self.files).deferred.is_empty() {
+            self.stop_if_told()?;
+            if let Some(error) = self.flush_trouble() {
+                return Err(error);
+            }
+            self.install(Edit::default(), &[], self.in_files_through())?;
+            self.wait_a_while(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    // ---- verifying ----
+
+    /// Reads all files, checks all checksums, and compares the index with what is there.
+    pub(super) fn verify_files(&self, report: &mut VerifyReport) {
+        let files = lock(&self.files);
+        let manifest = Manifest::open(&*self.home.fs, &self.home.dir, self.context.identity);
+        let checkpoint = files.manifest.contents.checkpoint;
+        report.files += 1;
+        report.problems.extend(manifest.err());
+        if let Some(meta) = checkpoint {
+            report.files += 1;
+            report.bytes += meta.len;
+            report.problems.extend(checkpoint::load(&self.home, &meta, |_, _| {}).err());
+        }
+        drop(files);
+        for segment in self.slots.load().segments() {
+            if let Some(file) = segment.file() {
+                report.files += 1;
+                report.bytes += file.len;
+            }
+            if let Err(error) = self.verify_segment(&segment, report) {
+                report.problems.push(error);
+            }
+        }
+    }
+
+    fn verify_segment(&self, segment: &Arc<Segment>, report: &mut VerifyReport) -> Result<()> {
+        let indexed_before = segment.figures.live();
+        let mut records = Records::new(Arc::clone(segment));
+        let mut indexed = 0;
+        while let Some((at, record)) = records.next()? {
+            report.entries += 1;
+            let entry =
+                lock(&self.writer).entry(&self.index, hash64(record.key()), segment.address(at));
+            indexed += entry.map_or(0, size_of_entry);
+        }
+        // A segment in a file only ever loses records.
+        if let Some(file) = segment.file()
+            && segment.figures.live() == indexed_before
+            && indexed as u64 != indexed_before
+        {
+            let what = "the index has other records of the segment than there are in it";
+            return Err(Error::corruption(&file.path(), 0, what));
+        }
+        Ok(())
+    }
+}
+
+impl Outcome {
+    fn and(self, other: Self) -> Self {
+        if self == Self::Done { other } else { self }
+    }
+}

@@ -1,0 +1,383 @@
+//! The writer: puts records into the tail and keeps the index.
+//!
+//! A put never reads a file. If the index knows records with the same hash, those in memory are compared at
+//! once; those in files may be older versions of the key or other keys, and the tail's segment is marked
+//! *unresolved*: the reclaimer finds out later. Until an older version is found out, both are indexed, and readers
+//! take the newer one.
+//!
+//! An older version in memory is *superseded*: it is taken out of the index when the newer one has been published and
+//! no snapshot sees the older one. If both are in the tail, its place is then used again for a record of the
+//! same length: keys that are overwritten again and again take two places, not more.
+//!
+//! Invariant: of two records of a key, the one in the segment with the larger number is the newer one; within a
+//! segment the one with the larger sequence number.
+//!
+//! Thread safety: behind the store's writer lock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::index::{Address, Entry, Found, Index, IndexWriter};
+use super::memory::MemorySegment;
+use super::record::Lengths;
+use super::segment::{Figures, HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
+use super::slots::CurrentSlots;
+use crate::base::{Kind, Seqno, Trailer, Visibility};
+use crate::budget::Budget;
+
+/// Places of records up to so many units are used again.
+const REUSED_UNITS: usize = 1024;
+
+/// A record that a newer one of the same key has superseded, both in memory when it was noticed.
+struct Superseded {
+    hash: u64,
+    entry: Entry,
+    old: Seqno,
+    new: Seqno,
+    /// The segments they are in. Their memory is not kept for this.
+    old_segment: (u64, Arc<Figures>),
+    new_segment: (u64, Arc<Figures>),
+}
+
+/// Segments that end with a batch, to be written to files together.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// With them, all writes up to this number are in segments.
+    pub(crate) last: Seqno,
+    /// The oldest write in them that is nowhere else yet.
+    pub(crate) oldest: Option<Seqno>,
+}
+
+/// What the writer works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) slots: &'a CurrentSlots,
+    pub(crate) budget: &'a Arc<Budget>,
+    pub(crate) visibility: &'a Visibility,
+}
+
+/// A write, with the hash of its key.
+#[derive(Clone, Copy)]
+pub(crate) struct Put<'a> {
+    pub(crate) hash: u64,
+    pub(crate) trailer: Trailer,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// The single writer's part of the store.
+pub(crate) struct Writer {
+    pub(crate) index: IndexWriter,
+    tail: Option<Arc<Segment>>,
+    /// Full segments of a batch that has not ended.
+    closed: Vec<Arc<Segment>>,
+    /// Places in the tail that may be used again, by their units.
+    free: Vec<Vec<usize>>,
+    superseded: VecDeque<Superseded>,
+    found: Found,
+    /// The next number of a file.
+    pub(crate) next_id: u64,
+    /// The units of a segment.
+    segment_units: usize,
+    /// Entries of the index that are tombstones.
+    pub(crate) tombstones: u64,
+    oldest: Option<Seqno>,
+    /// Whether a batch is being applied.
+    in_batch: bool,
+    /// The end of the last batch.
+    last: Seqno,
+    /// Whether the tail is to be sealed when the batch ends.
+    seal_asked: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(index: IndexWriter, segment_units: usize, next_id: u64, last: Seqno) -> Self {
+        Self {
+            index,
+            tail: None,
+            closed: Vec::new(),
+            free: Vec::new(),
+            superseded: VecDeque::new(),
+            found: Found::new(),
+            next_id,
+            segment_units,
+            tombstones: 0,
+            oldest: None,
+            in_batch: false,
+            last,
+            seal_asked: false,
+        }
+    }
+
+    /// A number for a new file.
+    pub(crate) fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// Takes a write of a batch.
+    pub(crate) fn put(&mut self, place: Place<'_>, put: &Put<'_>) {
+        if !self.superseded.is_empty() {
+            self.drop_superseded(place);
+        }
+        self.in_batch = true;
+        let Put { hash, trailer, key, value } = *put;
+        let mut found = std::mem::replace(&mut self.found, Found::new());
+        found.clear();
+        place.index.find(hash, &mut found);
+        let is_tombstone = trailer.kind() == Kind::Delete;
+        if !(is_tombstone && found.as_slice().is_empty()) {
+            let newest = self.look_at_older(place, found.as_slice(), key);
+            let units = Lengths { key: key.len(), value: value.len() }.units();
+            let (segment, at) = self.write(place, units, put);
+            let entry = Entry::new(segment.address(at), units as u32, is_tombstone);
+            self.index.insert(place.index, hash, entry);
+            self.tombstones += u64::from(is_tombstone);
+            self.oldest.get_or_insert(trailer.seqno());
+            let (newest, unresolved) = newest;
+            if unresolved {
+                segment.figures.set_unresolved(true);
+            }
+            if let Some((entry, old, old_segment)) = newest {
+                let new = trailer.seqno();
+                let name = |segment: &Segment| (segment.id, Arc::clone(&segment.figures));
+                let (old_segment, new_segment) = (name(&old_segment), name(&segment));
+                self.superseded.push_back(Superseded {
+                    hash,
+                    entry,
+                    old,
+                    new,
+                    old_segment,
+                    new_segment,
+                });
+            }
+        }
+        self.found = found;
+    }
+
+    /// Finds the newest version of `key` in memory, and whether there may be versions in files.
+    #[expect(clippy::type_complexity, reason = "what one call needs of another")]
+    fn look_at_older(
+        &self,
+        place: Place<'_>,
+        found: &[Entry],
+        key: &[u8],
+    ) -> (Option<(Entry, Seqno, Arc<Segment>)>, bool) {
+        let mut newest: Option<(Entry, Seqno, Arc<Segment>)> = None;
+        let mut in_file = false;
+        if found.is_empty() {
+            return (None, false);
+        }
+        let slots = place.slots.load();
+        for &entry in found {
+            let segment = slots.segment(entry.address()).expect("the writer's index is current");
+            let Some(memory) = segment.memory() else {
+                in_file = true;
+                continue;
+            };
+            let at = segment.offset(entry.address());
+            let Ok(Some(trailer)) = memory.trailer_of(at, key) else { continue };
+            if newest.as_ref().is_none_or(|(_, seqno, _)| *seqno < trailer.seqno()) {
+                newest = Some((entry, trailer.seqno(), Arc::clone(segment)));
+            }
+        }
+        // What is older than a version in memory was found out, or marked, when that one was written.
+        let unresolved = in_file && newest.is_none();
+        (newest, unresolved)
+    }
+
+    /// Writes the record into the tail, in a place of its own or one that is free.
+    fn write(&mut self, place: Place<'_>, units: usize, put: &Put<'_>) -> (Arc<Segment>, usize) {
+        let Put { trailer, key, value, .. } = *put;
+        if let Some(at) = self.free.get_mut(units).and_then(Vec::pop) {
+            let tail = self.tail.as_ref().expect("free places are in the tail");
+            tail.memory().expect("the tail is in memory").write(at, trailer, key, value);
+            let entry = Entry::new(tail.address(at), units as u32, false);
+            tail.figures.indexed(entry);
+            return (Arc::clone(tail), at);
+        }
+        self.append(place, units, trailer, key, value)
+    }
+
+    /// Appends a record to the tail, or to a new one.
+    fn append(
+        &mut self,
+        place: Place<'_>,
+        units: usize,
+        trailer: Trailer,
+        key: &[u8],
+        value: &[u8],
+    ) -> (Arc<Segment>, usize) {
+        let fits = |tail: &Arc<Segment>| tail.memory().is_some_and(|memory| memory.left() >= units);
+        if !self.tail.as_ref().is_some_and(fits) {
+            self.close_tail();
+            let tail = self.new_tail(place, units);
+            self.tail = Some(tail);
+        }
+        let tail = self.tail.as_ref().expect("it was just made");
+        let at = tail.memory().expect("the tail is in memory").append(trailer, key, value);
+        tail.figures.added(Entry::new(tail.address(at), units as u32, false));
+        (Arc::clone(tail), at)
+    }
+
+    fn close_tail(&mut self) {
+        self.closed.extend(self.tail.take());
+        self.free.clear();
+    }
+
+    fn new_tail(&mut self, place: Place<'_>, units: usize) -> Arc<Segment> {
+        let units = self.segment_units.max((HEADER_UNITS + units).next_multiple_of(SLOT_UNITS));
+        let count = slots_for(units);
+        let base = place.slots.load().free(count).expect("the pressure stops writers before");
+        let memory = MemorySegment::new(units, Arc::clone(place.budget));
+        let tail = Segment::in_memory(self.take_id(), base, count, memory);
+        place.slots.change(&[], &[Arc::clone(&tail)]);
+        tail
+    }
+
+    /// Takes superseded records out of the index whose successors have been published, and frees their places.
+    fn drop_superseded(&mut self, place: Place<'_>) {
+        let published = place.visibility.published();
+        while self.superseded.front().is_some_and(|front| front.new <= published) {
+            let Some(superseded) = self.superseded.pop_front() else { return };
+            let Superseded { hash, entry, old, new, old_segment, new_segment } = superseded;
+            if place.visibility.is_held_between(old, new) {
+                new_segment.1.set_unresolved(true);
+                continue;
+            }
+            if !self.forget(place.index, hash, entry, &old_segment.1) {
+                continue;
+            }
+            // What the older one has left unresolved is the newer one's now.
+            if old_segment.1.is_unresolved() && old_segment.0 != new_segment.0 {
+                new_segment.1.set_unresolved(true);
+            }
+            // If they are not in the same segment, the older one may be persisted without the newer one.
+            if old_segment.0 == new_segment.0
+                && let Some(tail) = self.tail.as_ref().filter(|tail| tail.id == old_segment.0)
+            {
+                let memory = tail.memory().expect("the tail is in memory");
+                let at = tail.offset(entry.address());
+                let units = memory.mark_dead(at);
+                if units < REUSED_UNITS {
+                    if self.free.len() <= units {
+                        self.free.resize_with(units + 1, Vec::new);
+                    }
+                    self.free[units].push(at);
+                }
+            }
+        }
+    }
+
+    /// Takes a record out of the index; false if it was not in it.
+    pub(crate) fn forget(
+        &mut self,
+        index: &Index,
+        hash: u64,
+        entry: Entry,
+        figures: &Figures,
+    ) -> bool {
+        let removed = self.index.remove(index, hash, entry.address());
+        if removed {
+            figures.removed(entry);
+            self.tombstones -= u64::from(entry.is_tombstone());
+        }
+        removed
+    }
+
+    /// Copies a record that is indexed at `old` into the tail, and indexes it there instead; false if it is not
+    /// indexed there any more. The copy never takes a place that was used before: a scan that has passed the
+    /// place would miss it.
+    pub(crate) fn relocate(
+        &mut self,
+        place: Place<'_>,
+        put: &Put<'_>,
+        old: Entry,
+        from: &Segment,
+    ) -> bool {
+        if !self.index.contains(place.index, put.hash, old.address()) {
+            return false;
+        }
+        let units = Lengths { key: put.key.len(), value: put.value.len() }.units();
+        let (segment, at) = self.append(place, units, put.trailer, put.key, put.value);
+        let entry = Entry::new(segment.address(at), units as u32, old.is_tombstone());
+        self.index.replace(place.index, put.hash, old.address(), entry);
+        from.figures.removed(old);
+        if from.figures.is_unresolved() {
+            segment.figures.set_unresolved(true);
+        }
+        true
+    }
+
+    /// A batch ends with `last`; gives what is to be written to files, if the tail is full.
+    pub(crate) fn end_batch(&mut self, last: Seqno) -> Option<Sealed> {
+        (self.in_batch, self.last) = (false, last.max(self.last));
+        let is_full = |tail: &Arc<Segment>| {
+            tail.memory().is_some_and(|memory| memory.left() < self.segment_units / 16)
+        };
+        let full = self.tail.as_ref().is_some_and(is_full);
+        if full || self.seal_asked || !self.closed.is_empty() { self.seal(last) } else { None }
+    }
+
+    /// Seals all there is, at the end of a batch.
+    pub(crate) fn seal(&mut self, last: Seqno) -> Option<Sealed> {
+        self.seal_asked = false;
+        self.last = last.max(self.last);
+        self.close_tail();
+        if self.closed.is_empty() {
+            return None;
+        }
+        let segments = std::mem::take(&mut self.closed);
+        Some(Sealed { segments, last: self.last, oldest: self.oldest.take() })
+    }
+
+    /// Seals all there is now, or when the batch that is being applied ends.
+    pub(crate) fn seal_soon(&mut self) -> Option<Sealed> {
+        if self.in_batch {
+            self.seal_asked = true;
+            return None;
+        }
+        self.seal(self.last)
+    }
+
+    /// The units of a full segment.
+    pub(crate) fn segment_units(&self) -> usize {
+        self.segment_units
+    }
+
+    /// The oldest write that is not sealed.
+    pub(crate) fn oldest(&self) -> Option<Seqno> {
+        self.oldest
+    }
+
+    /// The number of the last segment that has been started.
+    pub(crate) fn last_started(&self) -> u64 {
+        self.next_id - 1
+    }
+
+    /// The first segment that is not sealed; the number the next one gets if all are.
+    pub(crate) fn first_unsealed(&self) -> u64 {
+        self.closed.first().or(self.tail.as_ref()).map_or(self.next_id, |segment| segment.id)
+    }
+
+    /// Bytes of memory that sealing would hand over.
+    pub(crate) fn unsealed_bytes(&self) -> usize {
+        self.closed.iter().chain(&self.tail).map(|segment| segment.used() * 8).sum()
+    }
+
+    /// The entry of the record of `hash` at `address`, if it is indexed.
+    pub(crate) fn entry(&mut self, index: &Index, hash: u64, address: Address) -> Option<Entry> {
+        self.found.clear();
+        index.find(hash, &mut self.found);
+        self.found.as_slice().iter().copied().find(|entry| entry.address() == address)
+    }
+
+    /// Whether every key has one entry: nothing is being applied and nothing superseded is left in memory.
+    pub(crate) fn is_quiet(&mut self, place: Place<'_>) -> bool {
+        self.drop_superseded(place);
+        let all_is_published = self.last <= place.visibility.published();
+        !self.in_batch && all_is_published && self.superseded.is_empty()
+    }
+}
