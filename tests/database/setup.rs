@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use turbidite::vfs::{DiskFs, Fs, MemoryFs};
-use turbidite::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions, Layer, MIN_MEMORY_BUDGET};
+use turbidite::{
+    Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions, Layer, MIN_MEMORY_BUDGET,
+};
 
 /// The name of the keyspace that tests of a single one use.
 pub(crate) const NAME: &str = "main";
@@ -66,8 +69,16 @@ impl Setup {
             .log_layer(self.log_layer)
     }
 
+    /// Opens the database. A process that another test starts has the lock too from its fork until it is
+    /// another program: that is waited for.
     pub(crate) fn open(&self) -> Database {
-        self.builder().open().unwrap()
+        for _ in 0..500 {
+            match self.builder().open() {
+                Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(2)),
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("{self}: the database stays locked")
     }
 
     pub(crate) fn keyspace(&self, database: &Database) -> Keyspace {

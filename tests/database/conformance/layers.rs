@@ -172,7 +172,6 @@ fn a_page_cache_is_counted_for_its_keyspace_and_survives_a_change() {
     assert_eq!(keyspace.count().unwrap(), 1000);
     let used = keyspace.stats().page_cache;
     assert!(used.requests > 0 && used.read_pages > 0 && used.written_pages > 100, "{used:?}");
-    assert!(used.evictions > 0, "{used:?}");
     assert_eq!(other.stats().page_cache, turbidite::PageCacheStats::default());
     let stats = database.stats();
     assert_eq!((stats.page_cache, stats.memory.page_caches), (used, 64 * 4096));

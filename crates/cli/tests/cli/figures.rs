@@ -52,34 +52,55 @@ fn stats() {
     let (place, _) = imported();
     place.run(&["compact", "DB"]).good();
     let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
-    let expected =
-        ["disk_bytes", "last_seqno", "log", "recovery", "memory", "cache", "io", "keyspaces"];
+    let expected = [
+        "disk_bytes",
+        "last_seqno",
+        "log",
+        "recovery",
+        "memory",
+        "cache",
+        "page_cache",
+        "io",
+        "keyspaces",
+    ];
     assert_eq!(names(&stats), expected);
     assert_eq!(names(&stats["log"]), ["segments", "bytes"]);
     assert_eq!(names(&stats["recovery"]), ["replayed_batches", "dropped_bytes"]);
-    assert_eq!(names(&stats["memory"]), ["budget", "memtables", "block_cache", "tables"]);
+    let expected = ["budget", "memtables", "block_cache", "tables", "page_caches"];
+    assert_eq!(names(&stats["memory"]), expected);
     assert_eq!(names(&stats["cache"]), ["hits", "misses"]);
+    let pages = ["requests", "hits", "read_pages", "written_pages", "evictions"];
+    assert_eq!(names(&stats["page_cache"]), pages);
     let expected = ["requests", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
     assert_eq!(names(&stats["io"]), expected);
     let expected = [
         "keyspace",
         "engine",
         "file",
+        "block_size",
+        "page_cache_pages",
         "entries",
         "disk_bytes",
         "memory_bytes",
+        "page_cache",
         "flushes",
         "compactions",
         "levels",
     ];
     assert_eq!(stats["keyspaces"].as_array().unwrap().len(), 2);
     assert_eq!(names(&stats["keyspaces"][0]), expected);
+    assert_eq!(names(&stats["keyspaces"][0]["page_cache"]), pages);
+    assert_eq!(stats["keyspaces"][0]["block_size"], Value::Null);
     for level in stats["keyspaces"][0]["levels"].as_array().unwrap() {
         assert_eq!(names(level), ["level", "tables", "bytes", "entries"]);
     }
     let text = place.run(&["stats", "DB"]).text();
     assert!(text.contains("on disk") && text.contains("default.order"), "{text}");
     assert!(text.contains("cache      0 hits, 0 misses\n"), "{text}");
+    assert!(
+        text.contains("pages      0 requests, 0 hits, 0 read, 0 written, 0 evicted\n"),
+        "{text}"
+    );
 }
 
 #[test]
