@@ -13,7 +13,7 @@ use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
 use crate::iter::OrderedCursor;
 use crate::stats::{KeyspaceStats, VerifyReport};
-use crate::vfs::{Fs, Layer};
+use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
 
 /// One write, numbered.
@@ -56,6 +56,7 @@ pub(crate) struct Context {
     pub(crate) budget: Arc<Budget>,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) reader: Arc<BatchReader>,
     pub(crate) visibility: Arc<Visibility>,
     pub(crate) background: Arc<Background>,
     pub(crate) host: Arc<dyn Host>,
@@ -83,6 +84,11 @@ pub(crate) trait Engine: Send + Sync {
     fn oldest_unpersisted(&self) -> Option<Seqno>;
     /// The newest visible value of `key` at `point`.
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>>;
+    /// What [`get`](Self::get) gives for each of the keys, in their order, all of one state: `point` must be
+    /// [held](ReadPoint::At). Meant to cost less than as many calls of `get`.
+    fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
+        keys.iter().map(|key| self.get(key, point)).collect()
+    }
     /// A cursor over what is visible at `point`, in key order.
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>>;
     /// How far writers must be slowed down: 0 not at all, 1000 they must wait.

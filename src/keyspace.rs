@@ -139,8 +139,13 @@ impl Keyspace {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The values of several keys, in the order of the keys, all of the same moment. Errors as
-    /// [`get`](Self::get).
+    /// The values of several keys, in the order of the keys, all of the same moment. A key may come more
+    /// than once. Cost: in memory less than as many calls of [`get`](Self::get), because the waits for
+    /// memory overlap; blocks that have to be read from a device are read together, each once, so that a
+    /// batch of 64 takes a fraction of the time. All keys, values and blocks read are in memory at once.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get), if any of the keys meets one.
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -227,7 +232,10 @@ impl Keyspace {
         keys: impl IntoIterator<Item = K>,
         point: ReadPoint<'_>,
     ) -> Result<Vec<Option<Slice>>> {
-        keys.into_iter().map(|key| self.get_at(key.as_ref(), point)).collect()
+        self.database.check_open()?;
+        let keys: Vec<K> = keys.into_iter().collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.open.target.engine.multi_get(&keys, point)
     }
 
     pub(crate) fn cursor_at(&self, point: ReadPoint<'_>) -> Result<Cursor> {

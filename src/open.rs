@@ -29,7 +29,7 @@ use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::stats::RecoveryReport;
-use crate::vfs::{Access, Fs, LockGuard, PathKind};
+use crate::vfs::{Access, BatchReader, Fs, LockGuard, PathKind};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
@@ -44,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) reader: Arc<BatchReader>,
     pub(crate) visibility: Arc<Visibility>,
     pub(crate) background: Arc<Background>,
     pub(crate) committer: Arc<Committer>,
@@ -99,6 +100,7 @@ impl Shared {
             database,
             open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
             blocks,
+            reader: Arc::new(BatchReader::new(BatchReader::DEPTH)),
             budget,
             visibility,
             background: Arc::new(background),
@@ -119,6 +121,7 @@ impl Shared {
             budget: Arc::clone(&self.budget),
             blocks: Arc::clone(&self.blocks),
             open_files: Arc::clone(&self.open_files),
+            reader: Arc::clone(&self.reader),
             visibility: Arc::clone(&self.visibility),
             background: Arc::clone(&self.background),
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),

@@ -36,12 +36,8 @@ impl State {
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
         let hash = hash::hash64(key);
         self.tables_for(key).for_each(|table| table.prefetch(hash));
-        let memtables =
-            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
-        for memtable in memtables.filter(|memtable| !memtable.is_empty()) {
-            if let Some(found) = memtable.get(key, at) {
-                return Ok(live(found));
-            }
+        if let Some(found) = self.in_memtables(key, at) {
+            return Ok(live(found));
         }
         for table in self.tables_for(key) {
             if let Some(found) = table.read(|table| table.get(key, hash, at))? {
@@ -51,8 +47,17 @@ impl State {
         Ok(None)
     }
 
+    /// The newest entry of `key` in the memtables.
+    #[inline]
+    pub(super) fn in_memtables(&self, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
+        let memtables =
+            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
+        let mut memtables = memtables.filter(|memtable| !memtable.is_empty());
+        memtables.find_map(|memtable| memtable.get(key, at))
+    }
+
     /// The tables whose range of keys holds `key`, those with newer entries first.
-    fn tables_for(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableFile>> {
+    pub(super) fn tables_for(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableFile>> + Clone {
         let version = &self.version;
         let holds = move |table: &&Arc<TableFile>| {
             table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice()
@@ -77,6 +82,7 @@ impl State {
     }
 }
 
-fn live((trailer, value): (Trailer, Slice)) -> Option<Slice> {
+/// What a reader gets of an entry.
+pub(super) fn live((trailer, value): (Trailer, Slice)) -> Option<Slice> {
     (trailer.kind() == Kind::Put).then_some(value)
 }

@@ -40,7 +40,7 @@ pub(crate) struct BatchReader {
 }
 
 impl BatchReader {
-    /// The depth at which devices give most of what they can; see docs/decisions/0008.
+    /// The number of threads behind which more give no more reads; see docs/decisions/0008.
     pub(crate) const DEPTH: usize = 32;
 
     /// Reads with up to `depth` threads beside the caller's. They are started when first needed, and end
@@ -49,7 +49,7 @@ impl BatchReader {
         Self {
             pool: Pool::new(depth),
             #[cfg(feature = "io-uring")]
-            rings: rings::Rings::new(depth),
+            rings: rings::Rings::default(),
         }
     }
 
