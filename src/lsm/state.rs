@@ -1,11 +1,12 @@
 //! What a reader of the tree holds: memtables and version as they were at one moment.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cursor::{PartCursor, RunCursor};
 use super::memtable::Memtable;
 use super::table::ReadMode;
-use super::version::{LEVELS, TableFile, Version};
+use super::version::{LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
 use crate::iter::Merge;
@@ -35,7 +36,7 @@ impl State {
     /// ahead: most of the time goes into waiting for it.
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
         let hash = hash::hash64(key);
-        self.tables_for(key).for_each(|table| table.prefetch(hash));
+        self.prefetch(key, hash);
         if let Some(found) = self.in_memtables(key, at) {
             return Ok(live(found));
         }
@@ -57,13 +58,33 @@ impl State {
     }
 
     /// The tables whose range of keys holds `key`, those with newer entries first.
-    pub(super) fn tables_for(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableFile>> + Clone {
-        let version = &self.version;
-        let holds = move |table: &&Arc<TableFile>| {
-            table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice()
-        };
-        let newest = version.levels[0].iter().filter(holds);
-        newest.chain((1..LEVELS).filter_map(move |level| version.table_for(level, key)))
+    fn tables_for(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.places().filter_map(move |place| self.table_at(place, key))
+    }
+
+    /// The places where a key may have a table, those with newer entries first.
+    pub(super) fn places(&self) -> Range<usize> {
+        0..self.version.levels[0].len() + LEVELS - 1
+    }
+
+    /// The table at a place whose range of keys holds `key`: a table of level 0 for each of those, then one of
+    /// each deeper level.
+    #[inline]
+    pub(super) fn table_at(&self, place: usize, key: &[u8]) -> Option<&Arc<TableFile>> {
+        let newest = &self.version.levels[0];
+        match newest.get(place) {
+            Some(table) => {
+                let TableMeta { smallest, largest, .. } = &table.meta;
+                (smallest.as_slice() <= key && key <= largest.as_slice()).then_some(table)
+            }
+            None => self.version.table_for(place - newest.len() + 1, key),
+        }
+    }
+
+    /// Asks ahead for the memory that looking for `key` in tables begins with.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &[u8], hash: u64) {
+        self.tables_for(key).for_each(|table| table.prefetch(hash));
     }
 
     /// A cursor over all entries.

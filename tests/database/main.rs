@@ -9,4 +9,5 @@ mod formats;
 mod history;
 mod kill;
 mod model;
+mod multi_get;
 mod setup;

@@ -26,7 +26,7 @@ impl Setup {
         Self::on(Arc::new(MemoryFs::new()))
     }
 
-    pub(crate) fn on(fs: Arc<MemoryFs>) -> Self {
+    pub(crate) fn on(fs: Arc<impl Fs + 'static>) -> Self {
         let path = PathBuf::from("/data/test.db");
         Self { fs, path, options: KeyspaceOptions::lsm(), label: "memory".into(), _dir: None }
     }

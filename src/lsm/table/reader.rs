@@ -119,24 +119,23 @@ impl Table {
         }
     }
 
-    /// Looks for `key` in the block if that takes no read; `None` if it does.
+    /// Looks for `key` in the block if that can be done without waiting for a device; else `None`.
     #[inline]
-    pub(crate) fn find_in_memory(
-        &self,
-        block: usize,
-        key: &[u8],
-        at: Seqno,
-    ) -> Result<Option<Found>> {
+    pub(crate) fn try_find_in(&self, block: usize, key: &[u8], at: Seqno) -> Result<Option<Found>> {
         if let Some(lent) = &self.lent {
             return self.find_lent(lent, block, key, at).map(Some);
         }
-        match self.cached.as_ref().and_then(|cached| cached.get(block)) {
-            Some(stored) => self.find_in(&stored, block, key, at).map(Some),
-            None => Ok(None),
+        if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
+            return self.find_in(&stored, block, key, at).map(Some);
         }
+        let Some(stored) = self.file.try_view(self.parts.index.range(block))? else {
+            return Ok(None);
+        };
+        self.take_in(block, &stored)?;
+        self.find_in(&stored, block, key, at).map(Some)
     }
 
-    /// The read that brings in the block.
+    /// The read that brings in the block from a device.
     pub(crate) fn request(&self, block: usize) -> ReadRequest {
         ReadRequest { file: Arc::clone(&self.file), range: self.parts.index.range(block) }
     }
