@@ -199,15 +199,18 @@ proptest! {
     }
 }
 
+/// Keys and their values.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A keyspace with tables on two levels, and all it holds.
-fn two_levels(setup: &Setup) -> (Database, Keyspace, Vec<(Vec<u8>, Vec<u8>)>) {
+fn two_levels(setup: &Setup) -> (Database, Keyspace, Pairs) {
     let (database, keyspace) = setup.start();
     let value = |number: u16, round: u8| vec![round ^ number as u8; 300];
     (0..500).for_each(|number| keyspace.put(key(number), value(number, 1)).unwrap());
     keyspace.compact().unwrap();
     (0..500).step_by(3).for_each(|number| keyspace.put(key(number), value(number, 2)).unwrap());
     keyspace.persist().unwrap();
-    let round = |number: u16| if number % 3 == 0 { 2 } else { 1 };
+    let round = |number: u16| if number.is_multiple_of(3) { 2 } else { 1 };
     let all = (0..500).map(|number| (key(number), value(number, round(number)))).collect();
     (database, keyspace, all)
 }
