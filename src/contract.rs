@@ -56,9 +56,8 @@ pub(crate) struct Context {
     pub(crate) budget: Arc<Budget>,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
-    pub(crate) visibility: Arc<Visibility>,
-    /// Reads at depth.
     pub(crate) reader: Arc<BatchReader>,
+    pub(crate) visibility: Arc<Visibility>,
     pub(crate) background: Arc<Background>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) read_only: bool,
@@ -89,7 +88,8 @@ pub(crate) trait Engine: Send + Sync {
     fn oldest_unpersisted(&self) -> Option<Seqno>;
     /// The newest visible value of `key` at `point`.
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>>;
-    /// The newest visible values of `keys` at `point`, which is held, in the order of the keys.
+    /// What [`get`](Self::get) gives for each of the keys, in their order, all of one state: `point` must be
+    /// [held](ReadPoint::At). Meant to cost less than as many calls of `get`.
     fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
         keys.iter().map(|key| self.get(key, point)).collect()
     }

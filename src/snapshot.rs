@@ -37,7 +37,8 @@ impl Snapshot {
         Ok(self.get(keyspace, key)?.is_some())
     }
 
-    /// The values of several keys, in the order of the keys. Errors as [`get`](Self::get).
+    /// The values of several keys, in the order of the keys. Cost and errors as those of
+    /// [`Keyspace::multi_get`], and `Invalid` if the keyspace is another database's.
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &Keyspace,

@@ -11,6 +11,8 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::prefetch::{prefetch, prefetch_end};
+
 /// A run of bytes and the owner that keeps them alive.
 #[derive(Clone)]
 pub struct View {
@@ -40,6 +42,13 @@ impl View {
     pub fn slice(&self, range: Range<usize>) -> Self {
         let part = &self[range];
         Self { start: NonNull::from(part).cast(), len: part.len(), owner: Arc::clone(&self.owner) }
+    }
+
+    /// Asks ahead for what cloning the view and looking at its end touch.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(&*self.owner);
+        prefetch_end(self);
     }
 }
 

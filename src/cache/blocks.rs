@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::base::View;
+use crate::base::prefetch::prefetch;
 
 /// What a cached block costs beside its bytes: its place in the queue, and its owner.
 const OVERHEAD: u64 = 64;
@@ -142,6 +143,20 @@ impl FileBlocks {
             counts.misses.fetch_add(1, Ordering::Relaxed);
         }
         found
+    }
+
+    /// Asks ahead for what [`get`](Self::get) will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self, block: usize) {
+        prefetch(&self.slots[block]);
+    }
+
+    /// Asks ahead for what taking and searching block `block` will look at, if it is here. Is no use of it.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, block: usize) {
+        if let Some(view) = &*self.slots[block].lock() {
+            view.prefetch();
+        }
     }
 
     /// Takes block `block` in. It may be dropped at any time.

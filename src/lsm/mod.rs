@@ -3,6 +3,7 @@
 
 mod compaction;
 mod cursor;
+mod lookups;
 mod memtable;
 mod state;
 pub(crate) mod table;

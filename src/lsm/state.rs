@@ -1,11 +1,12 @@
 //! What a reader of the tree holds: memtables and version as they were at one moment.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cursor::{PartCursor, RunCursor};
 use super::memtable::Memtable;
 use super::table::ReadMode;
-use super::version::{LEVELS, TableFile, Version};
+use super::version::{LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
 use crate::iter::Merge;
@@ -35,13 +36,9 @@ impl State {
     /// ahead: most of the time goes into waiting for it.
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
         let hash = hash::hash64(key);
-        self.tables_for(key).for_each(|table| table.prefetch(hash));
-        let memtables =
-            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
-        for memtable in memtables.filter(|memtable| !memtable.is_empty()) {
-            if let Some(found) = memtable.get(key, at) {
-                return Ok(live(found));
-            }
+        self.prefetch(key, hash);
+        if let Some(found) = self.in_memtables(key, at) {
+            return Ok(live(found));
         }
         for table in self.tables_for(key) {
             if let Some(found) = table.read(|table| table.get(key, hash, at))? {
@@ -51,14 +48,43 @@ impl State {
         Ok(None)
     }
 
+    /// The newest entry of `key` in the memtables.
+    #[inline]
+    pub(super) fn in_memtables(&self, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
+        let memtables =
+            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
+        let mut memtables = memtables.filter(|memtable| !memtable.is_empty());
+        memtables.find_map(|memtable| memtable.get(key, at))
+    }
+
     /// The tables whose range of keys holds `key`, those with newer entries first.
     fn tables_for(&self, key: &[u8]) -> impl Iterator<Item = &Arc<TableFile>> {
-        let version = &self.version;
-        let holds = move |table: &&Arc<TableFile>| {
-            table.meta.smallest.as_slice() <= key && key <= table.meta.largest.as_slice()
-        };
-        let newest = version.levels[0].iter().filter(holds);
-        newest.chain((1..LEVELS).filter_map(move |level| version.table_for(level, key)))
+        self.places().filter_map(move |place| self.table_at(place, key))
+    }
+
+    /// The places where a key may have a table, those with newer entries first.
+    pub(super) fn places(&self) -> Range<usize> {
+        0..self.version.levels[0].len() + LEVELS - 1
+    }
+
+    /// The table at a place whose range of keys holds `key`: a table of level 0 for each of those, then one of
+    /// each deeper level.
+    #[inline]
+    pub(super) fn table_at(&self, place: usize, key: &[u8]) -> Option<&Arc<TableFile>> {
+        let newest = &self.version.levels[0];
+        match newest.get(place) {
+            Some(table) => {
+                let TableMeta { smallest, largest, .. } = &table.meta;
+                (smallest.as_slice() <= key && key <= largest.as_slice()).then_some(table)
+            }
+            None => self.version.table_for(place - newest.len() + 1, key),
+        }
+    }
+
+    /// Asks ahead for the memory that looking for `key` in tables begins with.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &[u8], hash: u64) {
+        self.tables_for(key).for_each(|table| table.prefetch(hash));
     }
 
     /// A cursor over all entries.
@@ -77,6 +103,7 @@ impl State {
     }
 }
 
-fn live((trailer, value): (Trailer, Slice)) -> Option<Slice> {
+/// What a reader gets of an entry.
+pub(super) fn live((trailer, value): (Trailer, Slice)) -> Option<Slice> {
     (trailer.kind() == Kind::Put).then_some(value)
 }

@@ -471,6 +471,11 @@ impl Engine for Tree {
         state.get(key, point.seqno())
     }
 
+    fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
+        let state = self.state.load();
+        state.multi_get(keys, point.seqno(), &self.context.reader)
+    }
+
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
         let state = self.state.load_full();
         Ok(Box::new(Visible::new(state.entries(), point.seqno())))

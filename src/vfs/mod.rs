@@ -34,6 +34,7 @@ mod mmap;
 mod pages;
 mod positional;
 mod range;
+mod streak;
 #[cfg(test)]
 mod tests;
 
@@ -177,8 +178,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// The bytes in `range`: lent where the layer can, copied where it cannot. An error if the file ends
     /// before the range does.
     fn view(&self, range: Range<u64>) -> Result<View>;
-    /// The bytes in `range` if they can be had without waiting for a device, else `None`. `None` says nothing
-    /// about the bytes: whether the file has them is for [`view`](Self::view) to tell.
+    /// The bytes in `range` if they can be had without waiting for a device, as far as can be told cheaply;
+    /// else `None`. `None` says nothing about the bytes: whether the file has them is for
+    /// [`view`](Self::view) to tell.
     fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
         self.view(range).map(Some)
     }

@@ -15,6 +15,7 @@ use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::counters::{FileCounters, IoStats};
+use super::streak::Streak;
 use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
 
@@ -28,11 +29,12 @@ pub(super) struct PositionalFile {
     file: fs::File,
     path: PathBuf,
     counters: FileCounters,
+    present: Streak,
 }
 
 impl PositionalFile {
     pub(super) fn new(file: fs::File, path: PathBuf, counters: FileCounters) -> Self {
-        Self { file, path, counters }
+        Self { file, path, counters, present: Streak::default() }
     }
 
     /// The descriptor, for mapping it.
@@ -147,9 +149,15 @@ impl File for PositionalFile {
 
     fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
         let len = range::length(&self.path, &range)?;
-        let bytes = (len <= TRUSTED_VIEW_BYTES)
-            .then(|| read_present(&self.file, range.start, len))
-            .flatten();
+        if len > TRUSTED_VIEW_BYTES {
+            return Ok(None);
+        }
+        if self.present.is_believed() {
+            self.present.note(true);
+            return self.view(range).map(Some);
+        }
+        let bytes = read_present(&self.file, range.start, len);
+        self.present.note(bytes.is_some());
         Ok(bytes.map(|bytes| {
             self.counters.requested();
             self.counters.read(len);

@@ -31,7 +31,7 @@ const LAYERS: &[&[&str]] = &[
 /// These never import each other.
 const ENGINES: &[&str] = &["lsm", "hash", "btree", "skip"];
 /// What only the file layer may name.
-const OPERATING_SYSTEM: &[&str] = &["std::fs", "libc", "rustix", "memmap2"];
+const OPERATING_SYSTEM: &[&str] = &["std::fs", "libc", "rustix", "memmap2", "io_uring"];
 /// The only files that may be unsafe.
 const UNSAFE: &[&str] = &[
     "base/prefetch.rs",
@@ -43,6 +43,7 @@ const UNSAFE: &[&str] = &[
     "lsm/memtable/index.rs",
     "lsm/memtable/table.rs",
     "vfs/aligned.rs",
+    "vfs/depth/ring.rs",
     "vfs/mmap.rs",
     "vfs/pages/frames.rs",
 ];

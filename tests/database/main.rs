@@ -10,4 +10,5 @@ mod full_disk;
 mod history;
 mod kill;
 mod model;
+mod multi_get;
 mod setup;

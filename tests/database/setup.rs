@@ -30,7 +30,7 @@ impl Setup {
         Self::on(Arc::new(MemoryFs::new()))
     }
 
-    pub(crate) fn on(fs: Arc<MemoryFs>) -> Self {
+    pub(crate) fn on(fs: Arc<impl Fs + 'static>) -> Self {
         let path = PathBuf::from("/data/test.db");
         let (options, log_layer) = (KeyspaceOptions::lsm(), Layer::Mmap);
         Self { fs, path, options, log_layer, label: "memory".into(), _dir: None }

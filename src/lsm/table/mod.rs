@@ -42,7 +42,7 @@ use crate::error::Error;
 
 pub(crate) use builder::{TableBuilder, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
-pub(crate) use reader::Table;
+pub(crate) use reader::{Found, Table};
 
 /// Bytes that are not what was written, and why; where they are is known one floor above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,11 +15,15 @@ use super::footer::Footer;
 use super::index::Index;
 use super::properties::Properties;
 use super::{Damage, ReadMode, TableCursor, stored};
+use crate::base::prefetch::prefetch_end;
 use crate::base::{Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
 use crate::filter::Bloom;
-use crate::vfs::{File, Hint};
+use crate::vfs::{File, Hint, ReadRequest};
+
+/// The newest version of a key that is visible, tombstone or not, if there is one.
+pub(crate) type Found = Option<(Trailer, Slice)>;
 
 /// A table that is read.
 #[derive(Debug)]
@@ -74,12 +78,96 @@ impl Table {
     /// The newest version of `key` that was written up to `at`, tombstone or not. `hash` is
     /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block.
     #[inline]
-    pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Option<(Trailer, Slice)>> {
-        if self.parts.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
-            return Ok(None);
+    pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Found> {
+        let Some(block) = self.block_for(key, hash, at) else { return Ok(None) };
+        match &self.lent {
+            Some(lent) => self.find_lent(lent, block, key, at),
+            None => self.find_in(&self.read_cached(block)?, block, key, at),
         }
-        self.search(key, Trailer::visible_at(at))
     }
+
+    // ---- a get in steps, for those who make many at once ----
+
+    /// The block that [`get`](Self::get) would look into; `None` if the key is surely not here.
+    #[inline]
+    pub(crate) fn block_for(&self, key: &[u8], hash: u64, at: Seqno) -> Option<usize> {
+        if self.parts.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
+            return None;
+        }
+        let block = self.parts.index.find(key, Trailer::visible_at(at));
+        (block < self.parts.index.len()).then_some(block)
+    }
+
+    /// Asks ahead for the memory that [`prefetch_block`](Self::prefetch_block) looks at itself.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, block: usize) {
+        if let Some(cached) = &self.cached {
+            cached.prefetch(block);
+        }
+    }
+
+    /// Asks ahead for the memory that a search in the block will look at, if the block is in memory.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, block: usize) {
+        match (&self.lent, &self.cached) {
+            (Some(lent), _) => {
+                let range = self.parts.index.range(block);
+                prefetch_end(&lent.bytes[range.start as usize..range.end as usize]);
+            }
+            (None, Some(cached)) => cached.prefetch_block(block),
+            (None, None) => {}
+        }
+    }
+
+    /// Looks for `key` in the block if that can be done without waiting for a device; else `None`.
+    #[inline]
+    pub(crate) fn try_find_in(&self, block: usize, key: &[u8], at: Seqno) -> Result<Option<Found>> {
+        if let Some(lent) = &self.lent {
+            return self.find_lent(lent, block, key, at).map(Some);
+        }
+        if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
+            return self.find_in(&stored, block, key, at).map(Some);
+        }
+        let Some(stored) = self.file.try_view(self.parts.index.range(block))? else {
+            return Ok(None);
+        };
+        self.take_in(block, &stored)?;
+        self.find_in(&stored, block, key, at).map(Some)
+    }
+
+    /// The read that brings in the block from a device.
+    pub(crate) fn request(&self, block: usize) -> ReadRequest {
+        ReadRequest { file: Arc::clone(&self.file), range: self.parts.index.range(block) }
+    }
+
+    /// Checks the block as it was read, and keeps it in the cache.
+    pub(crate) fn take_in(&self, block: usize, stored: &View) -> Result<()> {
+        self.check(stored, block)?;
+        if let Some(cached) = &self.cached {
+            cached.insert(block, stored.clone());
+        }
+        Ok(())
+    }
+
+    /// Looks for `key` in the stored block.
+    #[inline]
+    pub(crate) fn find_in(
+        &self,
+        stored: &View,
+        block: usize,
+        key: &[u8],
+        at: Seqno,
+    ) -> Result<Found> {
+        find_in(stored, 0..stored.len(), key, at).map_err(|damage| self.damaged(damage, block))
+    }
+
+    #[inline]
+    fn find_lent(&self, lent: &Lent, block: usize, key: &[u8], at: Seqno) -> Result<Found> {
+        let range = self.checked_range(lent, block)?;
+        find_in(&lent.bytes, range, key, at).map_err(|damage| self.damaged(damage, block))
+    }
+
+    // ---- parts ----
 
     /// Asks ahead for the memory that [`get`](Self::get) will look at first.
     #[inline]
@@ -114,24 +202,6 @@ impl Table {
             + properties.largest.len()
             + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
-    }
-
-    fn search(&self, key: &[u8], trailer: Trailer) -> Result<Option<(Trailer, Slice)>> {
-        let block = self.parts.index.find(key, trailer);
-        if block == self.parts.index.len() {
-            return Ok(None);
-        }
-        let found = match &self.lent {
-            Some(lent) => {
-                let range = self.checked_range(lent, block)?;
-                find_in(&lent.bytes, range, key, trailer)
-            }
-            None => {
-                let stored = self.read_cached(block)?;
-                find_in(&stored, 0..stored.len(), key, trailer)
-            }
-        };
-        found.map_err(|damage| self.damaged(damage, block))
     }
 
     /// The contents of a block of a file that lends its bytes; `None` if it does not.
@@ -174,10 +244,7 @@ impl Table {
             return Ok(stored);
         }
         let stored = self.file.view(self.parts.index.range(block))?;
-        self.check(&stored, block)?;
-        if let Some(cached) = &self.cached {
-            cached.insert(block, stored.clone());
-        }
+        self.take_in(block, &stored)?;
         Ok(stored)
     }
 
@@ -261,15 +328,10 @@ impl TailReader<'_> {
 
 /// Searches the stored block in `range` of `view`.
 #[inline]
-fn find_in(
-    view: &View,
-    range: Range<usize>,
-    key: &[u8],
-    trailer: Trailer,
-) -> Result<Option<(Trailer, Slice)>, Damage> {
+fn find_in(view: &View, range: Range<usize>, key: &[u8], at: Seqno) -> Result<Found, Damage> {
     let start = range.start;
     let block = Block::parse(stored::content(&view[range])?)?;
-    let Some(entry) = block.find(key, trailer)? else { return Ok(None) };
+    let Some(entry) = block.find(key, Trailer::visible_at(at))? else { return Ok(None) };
     let value = start + entry.value.start..start + entry.value.end;
     Ok(Some((entry.trailer, Slice::of_view(view, value))))
 }

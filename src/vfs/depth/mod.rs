@@ -40,7 +40,7 @@ pub(crate) struct BatchReader {
 }
 
 impl BatchReader {
-    /// The depth at which devices give most of what they can; see docs/decisions/0008.
+    /// The number of threads behind which more give no more reads; see docs/decisions/0008.
     pub(crate) const DEPTH: usize = 32;
 
     /// Reads with up to `depth` threads beside the caller's. They are started when first needed, and end
@@ -49,7 +49,7 @@ impl BatchReader {
         Self {
             pool: Pool::new(depth),
             #[cfg(feature = "io-uring")]
-            rings: rings::Rings::new(depth),
+            rings: rings::Rings::default(),
         }
     }
 
@@ -60,20 +60,29 @@ impl BatchReader {
         let present = |request: &ReadRequest| request.file.try_view(request.range.clone());
         let mut answers: Vec<Option<Result<View>>> =
             requests.iter().map(|request| present(request).transpose()).collect();
-        let mut left: Vec<usize> = (0..answers.len()).filter(|&at| answers[at].is_none()).collect();
-        if !left.is_empty() {
-            let reads = plan::merge(requests, &mut left);
-            let views = self.carry_out(reads.iter().map(Read::request).collect());
-            for (read, view) in reads.iter().zip(views) {
-                let members = read.members(&left);
-                for &at in members {
-                    let request = &requests[at];
-                    answers[at] = Some(match &view {
-                        Ok(view) => Ok(read.part(view, &request.range)),
-                        Err(error) if members.len() == 1 => Err(error.clone()),
-                        Err(_) => request.file.view(request.range.clone()),
-                    });
-                }
+        if answers.iter().any(Option::is_none) {
+            let absent = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+            let absent: Vec<ReadRequest> = absent.map(|(request, _)| request.clone()).collect();
+            let missing = answers.iter_mut().filter(|answer| answer.is_none());
+            missing.zip(self.read_absent(&absent)).for_each(|(answer, read)| *answer = Some(read));
+        }
+        answers.into_iter().map(|answer| answer.expect("every request was answered")).collect()
+    }
+
+    /// Reads what is in no memory.
+    fn read_absent(&self, requests: &[ReadRequest]) -> Vec<Result<View>> {
+        let (reads, sorted) = plan::merge(requests);
+        let views = self.carry_out(reads.iter().map(Read::request).collect());
+        let mut answers: Vec<Option<Result<View>>> = requests.iter().map(|_| None).collect();
+        for (read, view) in reads.iter().zip(views) {
+            let members = read.members(&sorted);
+            for &at in members {
+                let request = &requests[at];
+                answers[at] = Some(match &view {
+                    Ok(view) => Ok(read.part(view, &request.range)),
+                    Err(error) if members.len() == 1 => Err(error.clone()),
+                    Err(_) => request.file.view(request.range.clone()),
+                });
             }
         }
         answers.into_iter().map(|answer| answer.expect("every request was answered")).collect()

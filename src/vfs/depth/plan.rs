@@ -43,15 +43,16 @@ impl Read {
     }
 }
 
-/// Sorts the positions in `left` by file and place, and gives the reads that answer the requests there.
-pub(super) fn merge(requests: &[ReadRequest], left: &mut [usize]) -> Vec<Read> {
+/// The reads that answer the requests, and the positions of the requests sorted by file and place.
+pub(super) fn merge(requests: &[ReadRequest]) -> (Vec<Read>, Vec<usize>) {
     let file = |request: &ReadRequest| Arc::as_ptr(&request.file).addr();
-    left.sort_unstable_by_key(|&at| {
+    let mut sorted: Vec<usize> = (0..requests.len()).collect();
+    sorted.sort_unstable_by_key(|&at| {
         let request = &requests[at];
         (file(request), request.range.start, request.range.end)
     });
     let mut reads: Vec<Read> = Vec::new();
-    for (position, &at) in left.iter().enumerate() {
+    for (position, &at) in sorted.iter().enumerate() {
         let next = &requests[at];
         if let Some(read) = reads.last_mut()
             && file(&read.request) == file(next)
@@ -63,7 +64,7 @@ pub(super) fn merge(requests: &[ReadRequest], left: &mut [usize]) -> Vec<Read> {
             reads.push(Read { request: next.clone(), members: position..position + 1 });
         }
     }
-    reads
+    (reads, sorted)
 }
 
 /// The range of both, if they are to be read together. `next` does not start before `read`.

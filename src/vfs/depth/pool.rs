@@ -101,6 +101,7 @@ impl Pool {
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
+                    drop(threads);
                     log::debug!("no more threads to read with: {error}");
                     self.shared.lock().threads -= count - started;
                     return;

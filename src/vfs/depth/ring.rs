@@ -23,7 +23,6 @@ pub(super) struct Ring {
 impl Ring {
     /// A ring for `depth` reads at a time; an error if the kernel does not allow it.
     pub(super) fn new(depth: usize) -> io::Result<Self> {
-        let depth = depth.clamp(1, 4096);
         Ok(Self { ring: IoUring::new(depth as u32)?, depth })
     }
 

@@ -11,18 +11,17 @@ use super::ring::Ring;
 use super::{ReadRequest, View};
 use crate::error::Result;
 
+/// How many reads a ring has in flight. Unlike a thread, a place in a ring costs next to nothing.
+const DEPTH: usize = 64;
+
 /// Rings that no batch uses at the moment.
+#[derive(Default)]
 pub(super) struct Rings {
-    depth: usize,
     idle: Mutex<Vec<Ring>>,
     refused: AtomicBool,
 }
 
 impl Rings {
-    pub(super) fn new(depth: usize) -> Self {
-        Self { depth, idle: Mutex::default(), refused: AtomicBool::new(false) }
-    }
-
     /// Makes all reads: through a ring what can be, and the others by `pool`.
     pub(super) fn read(&self, reads: Vec<ReadRequest>, pool: &Pool) -> Vec<Result<View>> {
         let Some(ring) = (reads.len() > 1).then(|| self.take()).flatten() else {
@@ -63,7 +62,7 @@ impl Rings {
         if self.refused.load(Ordering::Relaxed) {
             return None;
         }
-        match Ring::new(self.depth) {
+        match Ring::new(DEPTH) {
             Ok(ring) => Some(ring),
             Err(error) => {
                 if !self.refused.swap(true, Ordering::Relaxed) {

@@ -14,6 +14,7 @@ fn all_is_refused(database: &Database, keyspace: &Keyspace) {
     closed(keyspace.get("k"));
     closed(keyspace.contains("k"));
     closed(keyspace.multi_get(["k"]));
+    closed(keyspace.multi_get::<&str>([]));
     closed(keyspace.cursor());
     closed(keyspace.count());
     closed(keyspace.persist());

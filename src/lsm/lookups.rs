@@ -1,0 +1,161 @@
+//! Many keys looked up at once.
+//!
+//! The keys go through the tables in rounds. In a round each key that is not decided names the next block it
+//! has to look into, and where that is in memory the keys take turns at each step of the search, so that they
+//! wait for memory together. The blocks that are not in memory are read with one batch, each once. A key that
+//! its block does not decide goes on to the next round.
+//!
+//! Invariant: a key meets memtables, tables and blocks in the order that [`State::get`] would, so that both
+//! give the same.
+//!
+//! Thread safety: a state does not change; no lock is held over a read.
+
+use std::sync::Arc;
+
+use super::state::{State, live};
+use super::table::{Found, Table};
+use crate::base::{Seqno, Slice, hash};
+use crate::error::Result;
+use crate::vfs::BatchReader;
+
+/// So many keys are looked up at once: enough to keep a device busy, and few enough that what was asked for
+/// ahead is still in the processor's cache when it is needed.
+const AT_ONCE: usize = 256;
+
+/// A key that is not decided.
+struct Search {
+    /// Which of the keys it is.
+    position: usize,
+    hash: u64,
+    /// The first place where it has not looked for a table.
+    place: usize,
+}
+
+/// A key and the block it has to look into.
+struct Probe {
+    search: Search,
+    table: Arc<Table>,
+    block: usize,
+}
+
+/// Keys that are looked up together.
+struct Lookups<'a> {
+    state: &'a State,
+    at: Seqno,
+    keys: &'a [&'a [u8]],
+    answers: &'a mut [Option<Slice>],
+    undecided: Vec<Search>,
+}
+
+impl State {
+    /// What [`get`](Self::get) gives for each of the keys.
+    pub(super) fn multi_get(
+        &self,
+        keys: &[&[u8]],
+        at: Seqno,
+        reader: &BatchReader,
+    ) -> Result<Vec<Option<Slice>>> {
+        let mut answers = vec![None; keys.len()];
+        for (keys, answers) in keys.chunks(AT_ONCE).zip(answers.chunks_mut(AT_ONCE)) {
+            let undecided = Vec::with_capacity(keys.len());
+            let mut lookups = Lookups { state: self, at, keys, answers, undecided };
+            lookups.in_memtables();
+            while !lookups.undecided.is_empty() {
+                lookups.round(reader)?;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl Lookups<'_> {
+    fn in_memtables(&mut self) {
+        for (position, key) in self.keys.iter().enumerate() {
+            match self.state.in_memtables(key, self.at) {
+                Some(found) => self.answers[position] = live(found),
+                None => {
+                    let hash = hash::hash64(key);
+                    self.state.prefetch(key, hash);
+                    self.undecided.push(Search { position, hash, place: 0 });
+                }
+            }
+        }
+    }
+
+    /// Looks into one more block for each key.
+    fn round(&mut self, reader: &BatchReader) -> Result<()> {
+        let mut probes = Vec::with_capacity(self.undecided.len());
+        for search in std::mem::take(&mut self.undecided) {
+            probes.extend(self.probe(search)?);
+        }
+        probes.iter().for_each(|probe| probe.table.prefetch_block(probe.block));
+        let mut unread = Vec::new();
+        for probe in probes {
+            let key = self.keys[probe.search.position];
+            match probe.table.try_find_in(probe.block, key, self.at)? {
+                Some(found) => self.take(probe.search, found),
+                None => unread.push(probe),
+            }
+        }
+        if unread.is_empty() { Ok(()) } else { self.read(unread, reader) }
+    }
+
+    /// The next block that may hold the key; `None` if no table is left.
+    #[inline]
+    fn probe(&self, mut search: Search) -> Result<Option<Probe>> {
+        let key = self.keys[search.position];
+        for place in search.place..self.state.places().end {
+            let Some(file) = self.state.table_at(place, key) else { continue };
+            let found = file.read(|table| {
+                let block = table.block_for(key, search.hash, self.at);
+                Ok(block.map(|block| (Arc::clone(table), block)))
+            })?;
+            if let Some((table, block)) = found {
+                table.prefetch_slot(block);
+                search.place = place + 1;
+                return Ok(Some(Probe { search, table, block }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads blocks that are not in memory, each once, and looks into them.
+    fn read(&mut self, mut unread: Vec<Probe>, reader: &BatchReader) -> Result<()> {
+        unread.sort_unstable_by_key(Probe::block);
+        let blocks = unread.chunk_by(|a, b| a.block() == b.block());
+        let requests: Vec<_> = blocks.map(|same| same[0].table.request(same[0].block)).collect();
+        let mut read = reader.read(&requests).into_iter();
+        let mut last = None;
+        for probe in unread {
+            let stored = match last.take() {
+                Some((block, stored)) if block == probe.block() => stored,
+                _ => {
+                    let stored = read.next().expect("every request is answered")?;
+                    probe.table.take_in(probe.block, &stored)?;
+                    stored
+                }
+            };
+            let key = self.keys[probe.search.position];
+            let found = probe.table.find_in(&stored, probe.block, key, self.at)?;
+            last = Some((probe.block(), stored));
+            self.take(probe.search, found);
+        }
+        Ok(())
+    }
+
+    /// Takes note of what a block said of a key.
+    #[inline]
+    fn take(&mut self, search: Search, found: Found) {
+        match found {
+            Some(found) => self.answers[search.position] = live(found),
+            None => self.undecided.push(search),
+        }
+    }
+}
+
+impl Probe {
+    /// Which block it is about; blocks of a table are neighbours in this order.
+    fn block(&self) -> (*const Table, usize) {
+        (Arc::as_ptr(&self.table), self.block)
+    }
+}
