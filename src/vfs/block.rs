@@ -23,7 +23,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::aligned::{self, AlignedBuf};
 use super::counters::IoStats;
-use super::{File, Hint, View, range};
+use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
 
 /// Bytes that cannot go straight through are copied in pieces of this many: a multiple of every block size.
@@ -325,8 +325,33 @@ impl File for BlockFile {
         if len == 0 {
             return self.inner.view(0..0);
         }
-        let (blocks, start) = self.read_around(&range)?;
-        Ok(blocks.into_view(start..start + len))
+        if self.is_raw {
+            let (blocks, start) = self.read_around(&range)?;
+            return Ok(blocks.into_view(start..start + len));
+        }
+        let blocks = self.widened(&range)?;
+        let start = (range.start - blocks.start) as usize;
+        Ok(self.inner.view(blocks)?.into_slice(start..start + len))
+    }
+
+    fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
+        let len = range::length(self.path(), &range)?;
+        if self.is_raw || len == 0 {
+            return if len == 0 { self.inner.view(0..0).map(Some) } else { Ok(None) };
+        }
+        let blocks = self.widened(&range)?;
+        let start = (range.start - blocks.start) as usize;
+        let view = self.inner.try_view(blocks)?;
+        Ok(view.map(|view| view.into_slice(start..start + len)))
+    }
+
+    fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {
+        let len = range::length(self.path(), &range).ok().filter(|&len| len > 0)?;
+        let blocks = self.widened(&range).ok()?;
+        let before = (range.start - blocks.start) as usize;
+        let read = self.inner.raw_read(blocks)?;
+        let start = read.part.start + before;
+        Some(RawRead { part: start..start + len, ..read })
     }
 
     fn stats(&self) -> IoStats {

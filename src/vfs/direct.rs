@@ -10,6 +10,7 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -19,9 +20,11 @@ use rustix::io::Errno;
 use super::aligned::{self, AlignedBuf};
 use super::counters::{FileCounters, IoStats};
 use super::positional::{PositionalFile, Reserved};
-use super::{File, Hint, View, range};
+use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
 
+/// Reads longer than this are not made together with others.
+const LARGEST_RAW: usize = 1 << 20;
 /// Zeros are written in pieces of this many bytes: a multiple of every block size.
 const ZEROS: usize = 1 << 20;
 
@@ -233,6 +236,28 @@ impl File for DirectFile {
         let mut buffer = AlignedBuf::zeroed(len);
         self.read_at(range.start, &mut buffer)?;
         Ok(buffer.into_view(0..len))
+    }
+
+    /// There is nothing in memory.
+    fn try_view(&self, _: Range<u64>) -> Result<Option<View>> {
+        Ok(None)
+    }
+
+    fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {
+        let len = range::length(self.path(), &range).ok()?;
+        let fits = len > 0
+            && len <= LARGEST_RAW
+            && range.start.is_multiple_of(self.block as u64)
+            && len.is_multiple_of(self.block);
+        fits.then(|| {
+            let buffer = vec![0; len + aligned::ADDRESS];
+            let start = buffer.as_ptr().align_offset(aligned::ADDRESS);
+            let part = start..start + len;
+            self.disk.counters().requested();
+            self.disk.counters().read(len);
+            let (descriptor, offset) = (self.disk.descriptor().as_fd(), range.start);
+            RawRead { descriptor, offset, buffer, fill: part.clone(), part }
+        })
     }
 
     fn stats(&self) -> IoStats {

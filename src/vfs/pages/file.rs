@@ -403,6 +403,23 @@ impl File for PagedFile {
         self.view_missing(page, at, len)
     }
 
+    fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
+        let len = range::length(self.path(), &range)?;
+        if len == 0 {
+            return Ok(Some(View::from(Vec::new())));
+        }
+        self.check_end(range.start, len)?;
+        let (page, at) = self.locate(range.start);
+        if len <= self.block() - at {
+            let Some(pin) = self.hit(page, at) else { return Ok(None) };
+            self.backing.tally.hit();
+            return Ok(Some(pin.lend(at, len)));
+        }
+        let pages = self.pages(range.start, len);
+        let is_there = |page| self.cache.pin_surely(self.backing.key(page)).is_some();
+        if pages.clone().all(is_there) { self.view(range).map(Some) } else { Ok(None) }
+    }
+
     fn stats(&self) -> IoStats {
         self.backing.inner.stats()
     }

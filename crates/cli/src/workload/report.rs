@@ -121,7 +121,7 @@ impl Measurement {
     }
 
     fn as_file_row(&self) -> Vec<String> {
-        let Counters { io, hits } = self.counters;
+        let Counters { io, pages } = self.counters;
         let Reopening { close_seconds, open_seconds } = self.reopening;
         let seconds = |figure: f64| match figure {
             0.0 => String::from("-"),
@@ -137,8 +137,8 @@ impl Measurement {
             found,
             seconds(close_seconds),
             seconds(open_seconds),
-            Count(io.requests).to_string(),
-            Count(hits).to_string(),
+            Count(self.counters.requests()).to_string(),
+            Count(pages.hits).to_string(),
             Count(io.reads).to_string(),
             Bytes(io.read_bytes).to_string(),
             Count(io.writes).to_string(),

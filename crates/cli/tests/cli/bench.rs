@@ -358,11 +358,13 @@ fn the_help_lists_all_layers() {
 
 #[test]
 fn layers_with_sizes() {
-    let sizes: [(&[&str], u64, u64); 4] = [
+    let sizes: [(&[&str], u64, u64); 6] = [
         (&["mmap"], 0, 0),
         (&["pos"], 0, 0),
         (&["pos-block", "--block-size", "1024"], 1024, 0),
         (&["pos-direct", "--block-size", "8192"], 8192, 0),
+        (&["pos-block-cache", "--page-cache", "8"], 4096, 8),
+        (&["pos-direct-cache", "--block-size", "4096", "--page-cache", "100"], 4096, 100),
     ];
     for (options, block_size, pages) in sizes {
         let phases = ["--phases", "fill,get,scan", "--reopen", "--file"];
