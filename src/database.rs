@@ -410,10 +410,14 @@ impl Inner {
         let last = self.committer().pen()?.last();
         self.committer().sync(last)?;
         unlogged?;
-        self.all().iter().try_for_each(|open| {
+        for open in self.all() {
             let last = self.committer().pen()?.cut_at(&open.target);
-            open.target.engine.prepare_close(last)
-        })
+            // All is durable already.
+            if let Err(error) = open.target.engine.prepare_close(last) {
+                log::warn!("{}: the next opening will take longer: {error}", open.info().name);
+            }
+        }
+        Ok(())
     }
 
     // ---- housekeeping ----

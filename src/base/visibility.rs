@@ -56,7 +56,7 @@ impl Visibility {
     /// number `to`. Once `to` has been published, no such state will be held later.
     pub(crate) fn is_held_between(&self, from: Seqno, to: Seqno) -> bool {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        !held.is_empty() && held.range(from..to).next().is_some()
+        from < to && held.range(from..to).next().is_some()
     }
 
     /// The oldest state that is held.

@@ -179,7 +179,10 @@ impl Contents {
             };
             let end = (segment.base as usize).checked_add(segment.slots())?;
             let valid = segment.id < self.next_id && segment.len >= 64 && segment.len % 8 == 0;
-            if !valid || end > MOST_SLOTS || self.segments.insert(segment.id, segment).is_some() {
+            if !valid
+                || end > MOST_SLOTS / 8 * 7
+                || self.segments.insert(segment.id, segment).is_some()
+            {
                 return None;
             }
         }

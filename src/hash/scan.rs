@@ -2,13 +2,12 @@
 //!
 //! The segments there are and how far they reach are noted at the start, and each is read from front to back. A record
 //! is given out if it is the version of its key that the scan sees. Versions that a scan sees are held: they are
-//! not dropped, and their places are not used again. They may be moved, though, to the end of the tail: a record
-//! that has been moved is given out in its new place if that lies within what the scan reads, and in its old place
-//! otherwise.
+//! not dropped, and their places are not used again. Nor is any record moved while there is a scan.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::index::{Address, Found as Candidates};
+use super::index::{Address, Entry, Found as Candidates};
 use super::segment::{Record, Records, Segment};
 use super::store::{Look, Store, lock, look};
 use crate::base::hash::hash64;
@@ -20,8 +19,6 @@ use crate::iter::UnorderedCursor;
 pub(super) struct Scan {
     store: Arc<Store>,
     seqno: Seqno,
-    /// The segments and how far each reaches, in units; oldest first.
-    limits: Vec<(u64, usize)>,
     /// What is still to be read; the next one last.
     left: Vec<Records>,
 }
@@ -29,20 +26,13 @@ pub(super) struct Scan {
 impl Scan {
     /// A scan of what `seqno` shows, which is held for as long as the scan lives.
     pub(super) fn new(store: Arc<Store>, seqno: Seqno) -> Self {
-        let segments = {
-            // Nothing is being moved, and nothing changes its place.
+        let left = {
+            // Nothing is being moved.
             let _writer = lock(&store.writer);
-            store.slots.load().segments()
+            store.scans.fetch_add(1, Ordering::AcqRel);
+            store.slots.load().segments().into_iter().rev().map(Records::new).collect()
         };
-        let limits = segments.iter().map(|segment| (segment.id, segment.used())).collect();
-        let left = segments.into_iter().rev().map(Records::new).collect();
-        Self { store, seqno, limits, left }
-    }
-
-    /// Whether the scan reads the place `address` of `segment`.
-    fn reads(&self, segment: &Segment, address: Address) -> bool {
-        let limit = self.limits.binary_search_by_key(&segment.id, |limit| limit.0);
-        limit.is_ok_and(|index| segment.offset(address) < self.limits[index].1)
+        Self { store, seqno, left }
     }
 
     /// Whether the record in `segment` at `address` is to be given out.
@@ -60,7 +50,7 @@ impl Scan {
             if !self.store.slots.is_current(&slots) {
                 continue;
             }
-            let here = |entry: &super::index::Entry| {
+            let here = |entry: &Entry| {
                 entry.address() == address
                     && slots.segment(address).is_some_and(|there| there.id == segment.id)
             };
@@ -71,14 +61,16 @@ impl Scan {
             }
             match look(&slots, found.as_slice(), record.key(), self.seqno)? {
                 Look::Busy => std::hint::spin_loop(),
-                Look::Version(entry, newest, _) if newest == trailer => {
-                    let moved = slots.segment(entry.address());
-                    return Ok(here(&entry)
-                        || !moved.is_some_and(|moved| self.reads(moved, entry.address())));
-                }
-                Look::Version(..) | Look::OnlyNewer | Look::Nothing => return Ok(false),
+                Look::Version(newest, ..) => return Ok(here(&newest)),
+                Look::OnlyNewer | Look::Nothing => return Ok(false),
             }
         }
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.store.scans.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

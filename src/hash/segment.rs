@@ -18,7 +18,7 @@
 //! reader that holds it is gone.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -71,6 +71,11 @@ impl Home {
     }
 }
 
+/// Whether older versions of a segment's keys are indexed in other segments: no, maybe, or they are looked for.
+const RESOLVED: u8 = 0;
+const UNRESOLVED: u8 = 1;
+const RESOLVING: u8 = 2;
+
 /// What is known of a segment's contents. Records are counted by what the index knows of their sizes, which may
 /// be more than they take.
 #[derive(Debug, Default)]
@@ -80,7 +85,7 @@ pub(crate) struct Figures {
     /// Units of the records that are in the index.
     live: AtomicI64,
     /// Whether it may hold newer versions of keys whose older versions in other segments are still indexed.
-    unresolved: AtomicBool,
+    resolution: AtomicU8,
     /// The oldest snapshot when snapshots last kept it from being worked on, plus one; or 0.
     blocked: AtomicU64,
     /// Whether all that was needed of it has been moved elsewhere.
@@ -118,13 +123,29 @@ impl Figures {
         self.written().saturating_sub(self.live())
     }
 
-    pub(crate) fn is_unresolved(&self) -> bool {
-        self.unresolved.load(Ordering::Acquire)
+    /// Whether no older versions of its keys are indexed in other segments.
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.resolution.load(Ordering::Acquire) == RESOLVED
     }
 
-    pub(crate) fn set_unresolved(&self, unresolved: bool) {
+    /// Whether there may be such versions that nobody is about to find.
+    pub(crate) fn is_unresolved(&self) -> bool {
+        self.resolution.load(Ordering::Acquire) == UNRESOLVED
+    }
+
+    pub(crate) fn set_unresolved(&self) {
         self.blocked.store(0, Ordering::Relaxed);
-        self.unresolved.store(unresolved, Ordering::Release);
+        self.resolution.store(UNRESOLVED, Ordering::Release);
+    }
+
+    pub(crate) fn begin_resolving(&self) {
+        self.resolution.store(RESOLVING, Ordering::Release);
+    }
+
+    /// All was found, unless there is more by now.
+    pub(crate) fn end_resolving(&self) {
+        let (from, to) = (RESOLVING, RESOLVED);
+        let _ = self.resolution.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Whether snapshots that are still held keep it from being worked on.
@@ -295,6 +316,10 @@ impl Segment {
     pub(crate) fn write_to_file(&self, home: &Home) -> Result<SegmentMeta> {
         let memory = self.memory().expect("it is in memory");
         let path = home.path(self.id);
+        if home.fs.kind(&path)?.is_some() {
+            // An earlier try left it, which no manifest names.
+            home.fs.remove(&path)?;
+        }
         let file = home.fs.create(&path, home.layer())?;
         let written = write_records(memory, file, home, self.id);
         if let Err(error) = &written {
@@ -543,6 +568,14 @@ impl SegmentFile {
         self.open.swap(None).map_or(0, |_| OPEN_FILE_BYTES)
     }
 
+    /// Closes the file; its next reader opens it anew.
+    pub(crate) fn let_go(&self) {
+        let memory = self.close();
+        if memory > 0 {
+            self.home.open_files.closed(memory);
+        }
+    }
+
     /// Opens the file and checks its header.
     fn open_file(&self) -> Result<OpenSegment> {
         let path = self.path();
@@ -586,10 +619,7 @@ impl Closable for Segment {
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
-        let memory = self.close();
-        if memory > 0 {
-            self.home.open_files.closed(memory);
-        }
+        self.let_go();
         if self.obsolete.load(Ordering::Relaxed)
             && let Err(error) = self.home.fs.remove(&self.path())
         {

@@ -7,12 +7,12 @@
 //! Readers take no lock: they load the table of segments, probe the index, and read the record; what changed
 //! meanwhile is noticed (see [`slots`](super::slots) and [`memory`](super::memory)), and they start again. One
 //! writer at a time, the commit path or the reclaimer, changes the index and the tail under `writer`. Segments are
-//! written by the flush thread alone. No lock but `manifest` is held over I/O.
+//! written by the flush thread alone. No lock but `files` is held over I/O.
 //!
-//! Order of locks: `manifest`, then `writer`, then `sealed`; `jobs` is taken alone.
+//! Order of locks: `files`, then `writer`, then `sealed`; `jobs`, then `sealed`.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -32,13 +32,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, VerifyReport};
-use crate::vfs::Layer;
+use crate::vfs::{Layer, PathKind};
 
 /// The units of a segment: half of what a memtable may take, within these bounds.
 const SEGMENT_UNITS: std::ops::RangeInclusive<usize> = (1 << 20) / UNIT..=(64 << 20) / UNIT;
 /// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long those wait who look again and again.
+pub(super) const A_MOMENT: Duration = Duration::from_millis(1);
 /// No writer may go on.
 const STOP: u32 = 1000;
 
@@ -52,6 +54,8 @@ pub(super) enum Work {
 #[derive(Default)]
 pub(super) struct Jobs {
     flushing: bool,
+    /// Whether upkeep waits for its turn.
+    queued: bool,
     /// Whether segments are resolved and reclaimed, in the background or in a caller's thread.
     pub(super) tending: bool,
     /// Whether it is a caller's.
@@ -108,6 +112,8 @@ pub(crate) struct Store {
     charged: AtomicU64,
     flushes: AtomicU64,
     pub(super) reclaimed: AtomicU64,
+    /// How many scans there are. It rises under the writer lock: no record is moved while there is one.
+    pub(super) scans: AtomicUsize,
     this: Weak<Self>,
 }
 
@@ -173,7 +179,8 @@ impl Store {
         let units = units.clamp(*SEGMENT_UNITS.start(), *SEGMENT_UNITS.end());
         let contents = &manifest.contents;
         let persisted = contents.persisted;
-        let writer = Writer::new(index_writer, units, contents.next_id, persisted);
+        let last_segment = contents.segments.keys().next_back().copied().unwrap_or(0);
+        let writer = Writer::new(index_writer, units, contents.next_id, last_segment, persisted);
         Arc::new_cyclic(|this| Self {
             home,
             index,
@@ -190,6 +197,7 @@ impl Store {
             charged: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
+            scans: AtomicUsize::new(0),
             this: Weak::clone(this),
             context,
         })
@@ -240,8 +248,8 @@ impl Store {
                     return Ok((trailer.kind() == Kind::Put).then_some(value));
                 }
                 Look::Busy => std::hint::spin_loop(),
-                // What it has to see may have been dropped, because there is something newer to see.
-                Look::OnlyNewer if matches!(point, ReadPoint::Latest(_)) => std::hint::spin_loop(),
+                // What it has to see may have been dropped, but only if there is something newer to see.
+                Look::OnlyNewer if point.seqno() != seqno => std::hint::spin_loop(),
                 // A record may have been taken away under the look; not if the same ones are there again.
                 Look::OnlyNewer | Look::Nothing => match stamps {
                     Some(_) if missed != stamps => missed = stamps,
@@ -294,8 +302,8 @@ impl Store {
             return;
         }
         let mut jobs = lock(&self.jobs);
-        if !jobs.tending {
-            jobs.tending = true;
+        if !jobs.tending && !jobs.queued {
+            jobs.queued = true;
             drop(jobs);
             let this = Weak::clone(&self.this);
             self.context.background.compaction.submit(move || {
@@ -314,19 +322,30 @@ impl Store {
             if self.persistently(Work::Flush, || self.flush(&sealed)).is_none() {
                 break;
             }
+            // Those who wait want its memory.
+            drop(sealed);
             self.notify();
             self.schedule_upkeep();
             self.context.host.persisted();
         }
         drop(done);
         // Something may have been sealed after the last look.
-        if !lock(&self.sealed).is_empty() && lock(&self.jobs).flush_trouble.is_none() {
+        if self.first_sealed().is_some() && self.flush_trouble().is_none() {
             self.schedule_flush();
         }
     }
 
     /// The upkeep job: one piece of work, then room for other keyspaces.
     fn tend_once(&self) {
+        {
+            let mut jobs = lock(&self.jobs);
+            jobs.queued = false;
+            if jobs.tending {
+                // Whoever does will look again.
+                return;
+            }
+            jobs.tending = true;
+        }
         let done = JobDone(self, |jobs| jobs.tending = false);
         let finished = self.persistently(Work::Upkeep, || self.tend());
         drop(done);
@@ -511,12 +530,14 @@ impl Store {
         lock(&self.jobs).flush_trouble.clone()
     }
 
-    /// Hands what was sealed to the flush thread.
-    pub(super) fn sealed(&self, sealed: Option<Sealed>) {
-        if let Some(sealed) = sealed {
-            lock(&self.sealed).push_back(sealed);
-            self.schedule_flush();
-        }
+    /// Seals what `seal` takes from the writer, and has it written to files. Nothing is ever in neither place.
+    pub(super) fn seal(&self, seal: impl FnOnce(&mut Writer) -> Option<Sealed>) {
+        let mut writer = lock(&self.writer);
+        let Some(sealed) = seal(&mut writer) else { return };
+        lock(&self.sealed).push_back(sealed);
+        drop(writer);
+        self.charge_index();
+        self.schedule_flush();
     }
 }
 
@@ -554,17 +575,11 @@ impl Engine for Store {
 
     #[inline]
     fn end_batch(&self, last: Seqno) {
-        let sealed = lock(&self.writer).end_batch(last);
-        if sealed.is_some() {
-            self.charge_index();
-            self.sealed(sealed);
-        }
+        self.seal(|writer| writer.end_batch(last));
     }
 
     fn cut(&self, last: Seqno) {
-        let sealed = lock(&self.writer).seal(last);
-        self.charge_index();
-        self.sealed(sealed);
+        self.seal(|writer| writer.seal(last));
     }
 
     fn persist(&self) -> Result<()> {
@@ -610,7 +625,7 @@ impl Engine for Store {
         let slots = self.slots.load();
         let mut writer = lock(&self.writer);
         let is_quiet = writer.is_quiet(self.place());
-        let resolved = || slots.segments().iter().all(|segment| !segment.figures.is_unresolved());
+        let resolved = || slots.segments().iter().all(|segment| segment.figures.is_resolved());
         (is_quiet && self.slots.is_current(&slots) && resolved())
             .then(|| self.index.entries() - writer.tombstones)
     }
@@ -645,20 +660,28 @@ impl Engine for Store {
     }
 
     fn settle(&self) -> Result<()> {
-        if self.context.read_only {
-            return Ok(());
+        while !self.context.read_only {
+            let (busy, trouble) = {
+                let jobs = lock(&self.jobs);
+                (jobs.flushing || jobs.tending || jobs.queued, jobs.trouble().cloned())
+            };
+            if let Some(trouble) = trouble {
+                return Err(trouble);
+            }
+            let is_flush_due = !lock(&self.sealed).is_empty();
+            if !busy && !is_flush_due && !self.is_upkeep_due() {
+                break;
+            }
+            if self.is_stopping() {
+                return Err(Error::Closed);
+            }
+            if is_flush_due {
+                self.schedule_flush();
+            }
+            self.schedule_upkeep();
+            self.wait_a_while(A_MOMENT);
         }
-        if !lock(&self.sealed).is_empty() {
-            self.schedule_flush();
-        }
-        self.schedule_upkeep();
-        let settled = |jobs: &Jobs| {
-            !jobs.flushing
-                && !jobs.tending
-                && lock(&self.sealed).is_empty()
-                && !self.is_upkeep_due()
-        };
-        self.wait_until(settled, &[Work::Flush, Work::Upkeep])
+        Ok(())
     }
 
     fn is_ordered(&self) -> bool {
@@ -701,6 +724,8 @@ impl Engine for Store {
 
     fn set_layer(&self, layer: Layer) {
         *lock(&self.home.layer) = layer;
+        let segments = self.slots.load().segments();
+        segments.iter().filter_map(|segment| segment.file()).for_each(|file| file.let_go());
     }
 
     fn stop(&self) {
@@ -795,7 +820,7 @@ fn index_at_opening(
         }
         if let Some(other) = slots.segment(other.address()) {
             let newer = if other.id > segment.id { &other.figures } else { &segment.figures };
-            newer.set_unresolved(true);
+            newer.set_unresolved();
         }
     }
     writer.index.insert(&store.index, hash, entry);
@@ -824,15 +849,19 @@ fn home(context: &Context) -> Arc<Home> {
     })
 }
 
-/// An error if a file that the manifest names is not there.
+/// An error if a file that the manifest names is not there, or has another length.
 fn check_files(home: &Home, manifest: &Manifest) -> Result<()> {
-    let names: HashSet<String> = home.fs.list(&home.dir)?.into_iter().collect();
-    let segments = manifest.contents.segments.keys().map(|&id| home.path(id));
-    let checkpoint = manifest.contents.checkpoint.map(|meta| checkpoint::path(home, meta.id));
-    for path in segments.chain(checkpoint) {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        if !name.is_some_and(|name| names.contains(&name)) {
-            return Err(Error::corruption(&path, 0, "the file is missing"));
+    let contents = &manifest.contents;
+    let segments = contents.segments.values().map(|meta| (home.path(meta.id), meta.len));
+    let checkpoint = contents.checkpoint.map(|meta| (checkpoint::path(home, meta.id), meta.len));
+    for (path, expected) in segments.chain(checkpoint) {
+        match home.fs.kind(&path)? {
+            Some(PathKind::File { len }) if len == expected => {}
+            Some(PathKind::File { len }) => {
+                let what = format!("the file has {len} bytes and should have {expected}");
+                return Err(Error::corruption(&path, len.min(expected), what));
+            }
+            _ => return Err(Error::corruption(&path, 0, "the file is missing")),
         }
     }
     Ok(())

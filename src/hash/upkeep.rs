@@ -10,14 +10,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::checkpoint::{self, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
 use super::segment::{Found, Record, Records, Segment, size_of_entry};
-use super::store::{Deferred, JobDone, Jobs, Store, lock};
-use super::writer::Put;
+use super::store::{A_MOMENT, Deferred, JobDone, Store, Work, lock};
+use super::writer::{Put, Relocated};
 use crate::base::Seqno;
 use crate::base::hash::hash64;
 use crate::error::{Error, Result};
@@ -38,8 +37,8 @@ const AHEAD: usize = 32;
 const FORGOTTEN: usize = 16;
 /// How many buckets of the index are visited under one lock.
 const BUCKETS: u64 = 64;
-/// How many tombstones are remembered from one checkpoint to the next.
-const MOST_TOMBSTONES: usize = 1 << 20;
+/// For so many bytes of the budget a tombstone is remembered from one checkpoint to the next, in 16 bytes.
+const BUDGET_PER_TOMBSTONE: usize = 1 << 10;
 /// Unresolved segments from which on writers are slowed down, and by how much for each.
 const UNRESOLVED: usize = 4;
 const PRESSURE_OF_UNRESOLVED: usize = 60;
@@ -198,17 +197,19 @@ impl Store {
     fn resolve(&self, segment: &Arc<Segment>) -> Result<()> {
         let oldest_held = self.context.visibility.oldest_held();
         // What becomes unresolved from here on stays so.
-        segment.figures.set_unresolved(false);
-        let resolved = self.resolve_records(segment);
-        match resolved {
-            Ok(Outcome::Done) => Ok(()),
+        segment.figures.begin_resolving();
+        match self.resolve_records(segment) {
+            Ok(Outcome::Done) => {
+                segment.figures.end_resolving();
+                Ok(())
+            }
             Ok(Outcome::Held) => {
-                segment.figures.set_unresolved(true);
+                segment.figures.set_unresolved();
                 segment.figures.block(oldest_held);
                 Ok(())
             }
             Err(error) => {
-                segment.figures.set_unresolved(true);
+                segment.figures.set_unresolved();
                 Err(error)
             }
         }
@@ -299,7 +300,7 @@ impl Store {
             };
             match found {
                 Found::Other => {}
-                Found::Version(trailer, _) => match self.older_of(&pair, trailer.seqno()) {
+                Found::Version(trailer, _) => match self.older_of(&pair, trailer.seqno())? {
                     Some((entry, segment)) => {
                         older.push((pair.hash, entry, Arc::clone(&segment.figures)));
                     }
@@ -319,19 +320,27 @@ impl Store {
     }
 
     /// The older one of two versions of a key, if nobody sees it.
-    fn older_of<'a>(&self, pair: &'a Pair, other_seqno: Seqno) -> Option<(Entry, &'a Segment)> {
+    fn older_of<'a>(
+        &self,
+        pair: &'a Pair,
+        other_seqno: Seqno,
+    ) -> Result<Option<(Entry, &'a Segment)>> {
         let seqno = pair.record.front.trailer.seqno();
         let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
         let (old, new, entry, segment) = match is_older {
             true => (seqno, other_seqno, pair.entry, &pair.segment),
             false => (other_seqno, seqno, pair.other, &pair.other_segment),
         };
+        if old > new {
+            let what = format!("write {old} of a key is in an older segment than write {new}");
+            return Err(Error::corruption(&self.home.dir, 0, what));
+        }
         let visibility = &self.context.visibility;
         // Places in memory change hands; those in files do not.
         let is_unseen = segment.file().is_some()
             && new <= visibility.published()
             && !visibility.is_held_between(old, new);
-        is_unseen.then_some((entry, &**segment))
+        Ok(is_unseen.then_some((entry, &**segment)))
     }
 
     // ---- reclaiming ----
@@ -351,23 +360,42 @@ impl Store {
 
     fn empty(&self, victim: &Arc<Segment>) -> Result<Outcome> {
         let mut records = Records::new(Arc::clone(victim));
-        let mut pairs = Vec::new();
         while let Some((at, record)) = records.next()? {
             self.wait_for_memory()?;
-            let Some(entry) = self.pairs_of(victim, at, &record, &mut pairs) else { continue };
-            if !pairs.is_empty() && self.settle_pairs(&mut pairs)? == Outcome::Held {
-                return Ok(Outcome::Held);
+            loop {
+                match self.move_record(victim, at, &record)? {
+                    None => return Ok(Outcome::Held),
+                    Some(Relocated::Moved | Relocated::Gone) => break,
+                    Some(Relocated::LookAgain) => self.stop_if_told()?,
+                }
             }
-            let value = record.value();
-            let put = Put {
-                hash: hash64(record.key()),
-                trailer: record.front.trailer,
-                key: record.key(),
-                value: &value,
-            };
-            lock(&self.writer).relocate(self.place(), &put, entry, victim);
         }
         Ok(Outcome::Done)
+    }
+
+    /// Moves the record at `at`, if it is indexed; `None` if snapshots or scans keep it where it is.
+    fn move_record(
+        &self,
+        victim: &Arc<Segment>,
+        at: usize,
+        record: &Record,
+    ) -> Result<Option<Relocated>> {
+        let mut pairs = Vec::new();
+        let Some(entry) = self.pairs_of(victim, at, record, &mut pairs) else {
+            return Ok(Some(Relocated::Gone));
+        };
+        let judged: Vec<_> = pairs.iter().map(|pair| pair.other.address()).collect();
+        if !pairs.is_empty() && self.settle_pairs(&mut pairs)? == Outcome::Held {
+            return Ok(None);
+        }
+        let (key, value) = (record.key(), record.value());
+        let trailer = record.front.trailer;
+        let put = Put { hash: hash64(key), trailer, key, value: &value };
+        let mut writer = lock(&self.writer);
+        if self.scans.load(Ordering::Acquire) > 0 {
+            return Ok(None);
+        }
+        Ok(Some(writer.relocate(self.place(), &put, entry, victim, &judged)))
     }
 
     /// Does what is deferred now if it may be done now, and with the next flush otherwise.
@@ -397,7 +425,7 @@ impl Store {
             } else if self.first_sealed().is_none() {
                 break;
             }
-            self.wait_a_while(Duration::from_millis(1));
+            self.wait_a_while(A_MOMENT);
         }
         self.stop_if_told()
     }
@@ -407,8 +435,7 @@ impl Store {
     }
 
     pub(super) fn seal_soon(&self) {
-        let sealed = lock(&self.writer).seal_soon();
-        self.sealed(sealed);
+        self.seal(|writer| writer.seal_soon());
     }
 
     // ---- checkpoints ----
@@ -443,6 +470,7 @@ impl Store {
         seen: &mut Vec<(u64, Entry)>,
     ) -> Result<super::manifest::CheckpointMeta> {
         let mut out = CheckpointWriter::create(&self.home, id, covers)?;
+        let most_tombstones = self.most_tombstones();
         let mut entries: Vec<(u64, Entry)> = Vec::new();
         let mut bucket = 0;
         loop {
@@ -454,6 +482,9 @@ impl Store {
                     break;
                 }
                 let slots = self.slots.load();
+                let is_covered = |entry: &Entry| {
+                    slots.segment(entry.address()).is_some_and(|segment| segment.id <= covers)
+                };
                 for bucket in bucket..end.min(bucket + BUCKETS) {
                     let start = entries.len();
                     writer
@@ -462,17 +493,13 @@ impl Store {
                     let visited = &entries[start..];
                     for &(hash, entry) in visited.iter().filter(|(_, entry)| entry.is_tombstone()) {
                         let alone = visited.iter().filter(|(other, _)| *other == hash).count() == 1;
-                        if alone && seen.len() < MOST_TOMBSTONES {
+                        if alone && is_covered(&entry) && seen.len() < most_tombstones {
                             seen.push((hash, entry));
                         }
                     }
                 }
-                let is_covered = |entry: &Entry| {
-                    slots.segment(entry.address()).is_some_and(|segment| segment.id <= covers)
-                };
                 entries.retain(|(_, entry)| is_covered(entry));
                 bucket = end.min(bucket + BUCKETS);
-                seen.retain(|(_, entry)| is_covered(entry));
             }
             self.stop_if_told()?;
             entries.iter().try_for_each(|&(hash, entry)| out.add(hash, entry))?;
@@ -493,7 +520,13 @@ impl Store {
         lock(&self.files).manifest.contents.checkpoint.is_some_and(|meta| meta.id >= wanted)
     }
 
-    fn forget_tombstones(&self) {
+    /// How many tombstones are remembered from one checkpoint to the next.
+    fn most_tombstones(&self) -> usize {
+        self.context.budget.total / BUDGET_PER_TOMBSTONE
+    }
+
+    /// Forgets the tombstones that wait for it; gives how many there were.
+    fn forget_tombstones(&self) -> usize {
         let waiting = std::mem::take(&mut lock(&self.upkeep).waiting);
         let mut found = Candidates::new();
         for part in waiting.chunks(64) {
@@ -509,9 +542,11 @@ impl Store {
                 }
             }
         }
+        waiting.len()
     }
 
-    /// Writes a checkpoint that covers all there is. Nothing is written any more, and all is in files.
+    /// Writes a checkpoint that covers all there is. Nothing is written any more, and all is in files. Without it
+    /// the next opening takes longer, and that is all: it is not insisted on.
     pub(super) fn checkpoint_at_close(&self) -> Result<()> {
         let _tending = self.tend_alone()?;
         let contents = lock(&self.files).manifest.contents.clone();
@@ -522,20 +557,24 @@ impl Store {
 
     // ---- all at once ----
 
-    /// Keeps others from tending until the guard is dropped; waits for those who do.
+    /// Keeps others from tending until the guard is dropped; waits for those who do, unless they are in trouble.
     fn tend_alone(&self) -> Result<JobDone<'_>> {
-        let busy = |jobs: &mut Jobs| jobs.tending && !self.is_stopping();
-        let free = self.job_done.wait_while(lock(&self.jobs), busy);
-        let mut jobs = free.unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.stop_if_told()?;
-        (jobs.tending, jobs.called) = (true, true);
-        Ok(JobDone(self, |jobs| (jobs.tending, jobs.called) = (false, false)))
+        loop {
+            self.wait_until(|jobs| !jobs.tending, &[Work::Upkeep])?;
+            let mut jobs = lock(&self.jobs);
+            self.stop_if_told()?;
+            if !jobs.tending {
+                (jobs.tending, jobs.called) = (true, true);
+                return Ok(JobDone(self, |jobs| (jobs.tending, jobs.called) = (false, false)));
+            }
+        }
     }
 
     /// Reclaims all that is dead, as far as no snapshot sees it.
     pub(super) fn compact_all(&self) -> Result<()> {
         let tending = self.tend_alone()?;
         let compacted = self.compact_alone();
+        self.weigh();
         drop(tending);
         // What became due meanwhile was not taken up.
         self.schedule_upkeep();
@@ -543,17 +582,24 @@ impl Store {
     }
 
     fn compact_alone(&self) -> Result<()> {
-        while let Some(segment) = self.unresolved() {
-            self.resolve(&segment)?;
+        for segment in self.segments_in_files() {
+            if segment.figures.is_unresolved() {
+                self.resolve(&segment)?;
+                self.weigh();
+            }
         }
         let has_tombstones = lock(&self.writer).tombstones > 0;
         if has_tombstones {
-            // A tombstone goes with the second checkpoint that finds it alone.
-            for _ in 0..2 {
-                self.write_checkpoint()?;
-                self.wait_for_deferred()?;
+            // A tombstone goes with the second checkpoint that finds it alone, and a checkpoint finds only so many.
+            loop {
+                for _ in 0..2 {
+                    self.write_checkpoint()?;
+                    self.wait_for_deferred()?;
+                }
+                if self.forget_tombstones() < self.most_tombstones() {
+                    break;
+                }
             }
-            self.forget_tombstones();
         }
         let oldest_held = self.context.visibility.oldest_held();
         let segments = self.segments_in_files();
@@ -581,7 +627,7 @@ impl Store {
                 return Err(error);
             }
             self.install(Edit::default(), &[], &[], self.in_files_through())?;
-            self.wait_a_while(Duration::from_millis(1));
+            self.wait_a_while(A_MOMENT);
         }
         Ok(())
     }

@@ -39,6 +39,16 @@ struct Superseded {
     new_segment: (u64, Arc<Figures>),
 }
 
+/// What came of moving a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Relocated {
+    Moved,
+    /// It is not indexed any more.
+    Gone,
+    /// There are other records with its hash that nobody has judged yet.
+    LookAgain,
+}
+
 /// An older version of a key that is being written, in memory.
 struct Older {
     entry: Entry,
@@ -86,6 +96,8 @@ pub(crate) struct Writer {
     found: Found,
     /// The next number of a file.
     pub(crate) next_id: u64,
+    /// The number of the last segment that has been started.
+    last_segment: u64,
     /// The units of a segment.
     segment_units: usize,
     /// Entries of the index that are tombstones.
@@ -100,7 +112,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(index: IndexWriter, segment_units: usize, next_id: u64, last: Seqno) -> Self {
+    pub(crate) fn new(
+        index: IndexWriter,
+        segment_units: usize,
+        next_id: u64,
+        last_segment: u64,
+        last: Seqno,
+    ) -> Self {
         Self {
             index,
             tail: None,
@@ -109,6 +127,7 @@ impl Writer {
             superseded: VecDeque::new(),
             found: Found::new(),
             next_id,
+            last_segment,
             segment_units,
             tombstones: 0,
             oldest: None,
@@ -145,7 +164,7 @@ impl Writer {
             self.tombstones += u64::from(is_tombstone);
             self.oldest.get_or_insert(trailer.seqno());
             if unresolved {
-                tail.figures.set_unresolved(true);
+                tail.figures.set_unresolved();
             }
             if let Some(Older { entry, seqno: old, segment: old_segment }) = newest {
                 let new_segment = (tail.id, Arc::clone(&tail.figures));
@@ -233,7 +252,8 @@ impl Writer {
         let count = slots_for(units);
         let base = place.slots.load().free(count).expect("the pressure stops writers before");
         let memory = MemorySegment::new(units, Arc::clone(place.budget));
-        let tail = Segment::in_memory(self.take_id(), base, count, memory);
+        self.last_segment = self.take_id();
+        let tail = Segment::in_memory(self.last_segment, base, count, memory);
         place.slots.change(&[], &[Arc::clone(&tail)]);
         tail
     }
@@ -245,15 +265,18 @@ impl Writer {
             let Some(superseded) = self.superseded.pop_front() else { return };
             let Superseded { hash, entry, old, new, old_segment, new_segment } = superseded;
             if place.visibility.is_held_between(old, new) {
-                new_segment.1.set_unresolved(true);
+                new_segment.1.set_unresolved();
                 continue;
             }
-            if !self.forget(place.index, hash, entry, &old_segment.1) {
-                continue;
+            let was_indexed = self.forget(place.index, hash, entry, &old_segment.1);
+            // What is older still was left to the one that goes now, and is the newer one's now.
+            self.found.clear();
+            place.index.find(hash, &mut self.found);
+            if self.found.as_slice().len() > 1 {
+                new_segment.1.set_unresolved();
             }
-            // What the older one has left unresolved is the newer one's now.
-            if old_segment.1.is_unresolved() && old_segment.0 != new_segment.0 {
-                new_segment.1.set_unresolved(true);
+            if !was_indexed {
+                continue;
             }
             // If they are not in the same segment, the older one may be persisted without the newer one.
             if old_segment.0 == new_segment.0
@@ -288,18 +311,40 @@ impl Writer {
         removed
     }
 
-    /// Copies a record that is indexed at `old` into the tail, and indexes it there instead; false if it is not
-    /// indexed there any more. The copy never takes a place that was used before: a scan that has passed the
-    /// place would miss it.
+    /// Copies a record of `from` that is indexed at `old` into the tail, and indexes it there instead, provided that no
+    /// newer version of its key is indexed: all others in files must be among the `judged`. The copy never takes a
+    /// place that was used before, and so is behind all that is older.
     pub(crate) fn relocate(
         &mut self,
         place: Place<'_>,
         put: &Put<'_>,
         old: Entry,
         from: &Segment,
-    ) -> bool {
-        if !self.index.contains(place.index, put.hash, old.address()) {
-            return false;
+        judged: &[Address],
+    ) -> Relocated {
+        self.found.clear();
+        place.index.find(put.hash, &mut self.found);
+        let slots = place.slots.load();
+        let mut is_indexed = false;
+        for other in self.found.as_slice() {
+            if other.address() == old.address() {
+                is_indexed = true;
+                continue;
+            }
+            let segment = slots.segment(other.address());
+            let memory = segment.and_then(|segment| Some((segment, segment.memory()?)));
+            let is_other_key = match memory {
+                Some((segment, memory)) => {
+                    matches!(memory.trailer_of(segment.offset(other.address()), put.key), Ok(None))
+                }
+                None => judged.contains(&other.address()),
+            };
+            if !is_other_key {
+                return Relocated::LookAgain;
+            }
+        }
+        if !is_indexed {
+            return Relocated::Gone;
         }
         let units = Lengths { key: put.key.len(), value: put.value.len() }.units();
         let at = self.append(place, units, put.trailer, put.key, put.value);
@@ -307,10 +352,7 @@ impl Writer {
         let entry = Entry::new(tail.address(at), units as u32, old.is_tombstone());
         self.index.replace(place.index, put.hash, old.address(), entry);
         from.figures.removed(old);
-        if from.figures.is_unresolved() {
-            tail.figures.set_unresolved(true);
-        }
-        true
+        Relocated::Moved
     }
 
     /// A batch ends with `last`; gives what is to be written to files, if the tail is full.
@@ -356,7 +398,7 @@ impl Writer {
 
     /// The number of the last segment that has been started.
     pub(crate) fn last_started(&self) -> u64 {
-        self.next_id - 1
+        self.last_segment
     }
 
     /// The first segment that is not sealed; the number the next one gets if all are.
