@@ -115,10 +115,15 @@ impl Writes<'_> {
                 let mut seqno = first;
                 let mut target = 0;
                 for mut bytes in [&writes.logged[..], &writes.unlogged[..]] {
-                    while let Some(entry) = entry::take(&mut bytes) {
+                    let mut next = entry::take(&mut bytes);
+                    while let Some(entry) = next {
+                        next = entry::take(&mut bytes);
                         if writes.targets[target].id != entry.keyspace {
                             let known = |target: &Target| target.id == entry.keyspace;
                             target = writes.targets.iter().position(known).expect("added by push");
+                        }
+                        if let Some(next) = next.filter(|next| next.keyspace == entry.keyspace) {
+                            writes.targets[target].engine.prefetch(next.key);
                         }
                         let (kind, key, value) = (entry.kind, entry.key, entry.value);
                         writes.targets[target].engine.apply(&Write { seqno, kind, key, value });

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use super::index::{Address, Entry, Found as Candidates};
 use super::segment::{Record, Records, Segment};
-use super::store::{Look, Store, lock, look};
+use super::store::{Store, lock};
 use crate::base::hash::hash64;
-use crate::base::{Kind, Seqno, Slice};
+use crate::base::{Kind, ReadPoint, Seqno, Slice};
 use crate::error::Result;
 use crate::iter::UnorderedCursor;
 
@@ -54,16 +54,16 @@ impl Scan {
                 entry.address() == address
                     && slots.segment(address).is_some_and(|there| there.id == segment.id)
             };
+            // A place in memory may be another record's by now.
             if let [only] = found.as_slice()
                 && here(only)
+                && segment.file().is_some()
             {
                 return Ok(true);
             }
-            match look(&slots, found.as_slice(), record.key(), self.seqno)? {
-                Look::Busy => std::hint::spin_loop(),
-                Look::Version(newest, ..) => return Ok(here(&newest)),
-                Look::OnlyNewer | Look::Nothing => return Ok(false),
-            }
+            let point = ReadPoint::At(self.seqno);
+            let newest = self.store.find_version(hash, record.key(), point)?;
+            return Ok(newest.is_some_and(|(entry, newest, _)| here(&entry) && newest == trailer));
         }
     }
 }

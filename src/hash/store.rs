@@ -23,7 +23,7 @@ use super::record::UNIT;
 use super::scan::Scan;
 use super::segment::{Found, Home, Records, Segment};
 use super::slots::{CurrentSlots, MOST_SLOTS, Slots};
-use super::writer::{Place, Put, Sealed, Writer};
+use super::writer::{Aside, Place, Put, Sealed, Writer};
 use crate::base::Kind;
 use crate::base::hash::hash64;
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
@@ -112,6 +112,8 @@ pub(crate) struct Store {
     charged: AtomicU64,
     flushes: AtomicU64,
     pub(super) reclaimed: AtomicU64,
+    /// No version is aside that a write up to this number has superseded.
+    none_aside: AtomicU64,
     /// How many scans there are. It rises under the writer lock: no record is moved while there is one.
     pub(super) scans: AtomicUsize,
     this: Weak<Self>,
@@ -197,6 +199,7 @@ impl Store {
             charged: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
+            none_aside: AtomicU64::new(0),
             scans: AtomicUsize::new(0),
             this: Weak::clone(this),
             context,
@@ -209,6 +212,7 @@ impl Store {
             slots: &self.slots,
             budget: &self.context.budget,
             visibility: &self.context.visibility,
+            none_aside: &self.none_aside,
         }
     }
 
@@ -221,19 +225,32 @@ impl Store {
 
     // ---- reading ----
 
-    /// Looks `key` up at `point`. Starts again for as long as what is found changes meanwhile.
+    /// The value of `key` at `point`.
+    #[inline]
     pub(super) fn look_up(
         &self,
         hash: u64,
         key: &[u8],
         point: ReadPoint<'_>,
     ) -> Result<Option<Slice>> {
+        let version = self.find_version(hash, key, point)?;
+        Ok(version.filter(|(_, trailer, _)| trailer.kind() == Kind::Put).map(|(.., value)| value))
+    }
+
+    /// The newest version of `key` at `point`. Starts again for as long as what is found changes meanwhile.
+    pub(super) fn find_version(
+        &self,
+        hash: u64,
+        key: &[u8],
+        point: ReadPoint<'_>,
+    ) -> Result<Option<Version>> {
         let mut found = Candidates::new();
         let mut missed = None;
         loop {
             let seqno = point.seqno();
+            // Before the search: what has been put back by then is found by it.
+            let none_aside = self.none_aside.load(Ordering::Acquire);
             let slots = self.slots.load();
-            found.clear();
             self.index.find(hash, &mut found);
             let candidates = found.as_slice();
             if candidates.is_empty() {
@@ -243,20 +260,46 @@ impl Store {
                 continue;
             }
             let stamps = self.stamps(&slots, candidates)?;
-            match look(&slots, candidates, key, seqno)? {
-                Look::Version(_, trailer, value) => {
-                    return Ok((trailer.kind() == Kind::Put).then_some(value));
-                }
-                Look::Busy => std::hint::spin_loop(),
-                // What it has to see may have been dropped, but only if there is something newer to see.
-                Look::OnlyNewer if point.seqno() != seqno => std::hint::spin_loop(),
-                // A record may have been taken away under the look; not if the same ones are there again.
-                Look::OnlyNewer | Look::Nothing => match stamps {
-                    Some(_) if missed != stamps => missed = stamps,
-                    _ => return Ok(None),
-                },
+            let Some(Look { best, newer }) = look(&slots, candidates, key, seqno)? else {
+                std::hint::spin_loop();
+                continue;
+            };
+            if newer > none_aside
+                && let Some(version) = self.find_aside(hash, key, seqno)?
+                && best.as_ref().is_none_or(|best| best.1.seqno() < version.1.seqno())
+            {
+                return Ok(Some(version));
+            }
+            if best.is_some() {
+                return Ok(best);
+            }
+            // What it has to see may have been dropped, but only if there is something newer to see.
+            if newer > 0 && point.seqno() != seqno {
+                continue;
+            }
+            // A record may have been taken away under the look; not if the same ones are there again.
+            match stamps {
+                Some(_) if missed != stamps => missed = stamps,
+                _ => return Ok(None),
             }
         }
+    }
+
+    /// The newest version of `key` up to `seqno` among those that newer ones have taken the place of a moment ago.
+    #[cold]
+    fn find_aside(&self, hash: u64, key: &[u8], seqno: Seqno) -> Result<Option<Version>> {
+        let aside = lock(&self.writer).aside(&self.slots, hash, key, seqno);
+        for version in aside {
+            match version {
+                Aside::Read(entry, trailer, value) => return Ok(Some((entry, trailer, value))),
+                Aside::InFile(entry, segment) => {
+                    if let Found::Version(trailer, value) = segment.read(entry, key)? {
+                        return Ok(Some((entry, trailer, value)));
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// What tells whether the candidates are still the same records; `None` if they cannot change.
@@ -743,63 +786,60 @@ impl Drop for Store {
     }
 }
 
+/// A version of a key: its entry, what it was, and its value.
+pub(super) type Version = (Entry, Trailer, Slice);
+
 /// What looking through candidates gives.
-pub(super) enum Look {
+struct Look {
     /// The newest version of the key that may be seen.
-    Version(Entry, Trailer, Slice),
-    /// There are versions, but none that may be seen.
-    OnlyNewer,
-    Nothing,
-    /// A record changed while it was read.
-    Busy,
+    best: Option<Version>,
+    /// The number of the newest version that may not; 0 if there is none.
+    newer: Seqno,
 }
 
 /// Looks for the newest version of `key` up to `seqno`. Of two versions in different segments, the one in the
-/// segment with the larger number is newer: older ones are not read.
-pub(super) fn look(slots: &Slots, candidates: &[Entry], key: &[u8], seqno: Seqno) -> Result<Look> {
-    let mut look = Look::Nothing;
-    let segment_of = |entry: &Entry| slots.segment(entry.address());
+/// segment with the larger number is newer: older ones are not read. `None` if a record changed while it was read.
+#[inline]
+fn look(slots: &Slots, candidates: &[Entry], key: &[u8], seqno: Seqno) -> Result<Option<Look>> {
+    let mut look = Look { best: None, newer: 0 };
     if let [entry] = candidates {
-        return match segment_of(entry)
-            .map_or(Ok(Found::Busy), |segment| segment.read(*entry, key))?
-        {
-            Found::Version(trailer, value) if trailer.seqno() <= seqno => {
-                Ok(Look::Version(*entry, trailer, value))
-            }
-            Found::Version(..) => Ok(Look::OnlyNewer),
-            Found::Other => Ok(Look::Nothing),
-            Found::Busy => Ok(Look::Busy),
-        };
+        let Some(segment) = slots.segment(entry.address()) else { return Ok(None) };
+        return Ok(look.take(*entry, segment.read(*entry, key)?, seqno).then_some(look));
     }
-    let mut sorted: Vec<_> =
-        candidates.iter().filter_map(|entry| Some((segment_of(entry)?, *entry))).collect();
+    let found = |&entry: &Entry| Some((slots.segment(entry.address())?, entry));
+    let mut sorted: Vec<_> = candidates.iter().filter_map(found).collect();
     sorted.sort_by_key(|(segment, _)| std::cmp::Reverse(segment.id));
     let mut best_segment = None;
     for (segment, entry) in sorted {
         if best_segment.is_some_and(|best| best != segment.id) {
             break;
         }
-        match segment.read(entry, key)? {
-            Found::Busy => return Ok(Look::Busy),
+        if !look.take(entry, segment.read(entry, key)?, seqno) {
+            return Ok(None);
+        }
+        best_segment = look.best.as_ref().map(|_| segment.id);
+    }
+    Ok(Some(look))
+}
+
+impl Look {
+    /// Takes in what was found at an entry's address; false if it changed while it was read.
+    #[inline]
+    fn take(&mut self, entry: Entry, found: Found, seqno: Seqno) -> bool {
+        match found {
+            Found::Busy => return false,
             Found::Other => {}
             Found::Version(trailer, _) if trailer.seqno() > seqno => {
-                if matches!(look, Look::Nothing) {
-                    look = Look::OnlyNewer;
-                }
+                self.newer = self.newer.max(trailer.seqno());
             }
             Found::Version(trailer, value) => {
-                best_segment = Some(segment.id);
-                let is_better = match &look {
-                    Look::Version(_, best, _) => best.seqno() < trailer.seqno(),
-                    _ => true,
-                };
-                if is_better {
-                    look = Look::Version(entry, trailer, value);
+                if self.best.as_ref().is_none_or(|best| best.1.seqno() < trailer.seqno()) {
+                    self.best = Some((entry, trailer, value));
                 }
             }
         }
+        true
     }
-    Ok(look)
 }
 
 /// Indexes a record that was there before. If another one may be a version of the same key, the segment of the

@@ -5,9 +5,10 @@
 //! *unresolved*: the reclaimer finds out later. Until an older version is found out, both are indexed, and readers
 //! take the newer one.
 //!
-//! An older version in memory is *superseded*: it is taken out of the index when the newer one has been published and
-//! no snapshot sees the older one. If both are in the tail, its place is then used again for a record of the
-//! same length: keys that are overwritten again and again take two places, not more.
+//! An older version in memory is *superseded*: the newer one takes its entry in the index, and it is set *aside*, where
+//! readers find it that may not see the newer one yet. When that has been published, the older one is let go, or
+//! indexed again if a snapshot sees it. If both are in the tail, its place is then used again for a record of the same
+//! length: keys that are overwritten again and again take two places, not more.
 //!
 //! Invariant: of two records of a key, the one in the segment with the larger number is the newer one; within a
 //! segment the one with the larger sequence number.
@@ -16,15 +17,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::index::{Address, Entry, Found, Index, IndexWriter};
 use super::memory::MemorySegment;
 use super::record::Lengths;
 use super::segment::{Figures, HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
 use super::slots::CurrentSlots;
-use crate::base::{Kind, Seqno, Trailer, Visibility};
+use crate::base::{Kind, Seqno, Slice, Trailer, Visibility};
 use crate::budget::Budget;
 
+/// When so many versions are set aside, further ones stay in the index until they are let go: readers look
+/// through those that are aside one by one.
+const MOST_ASIDE: usize = 256;
 /// Places of records up to so many units are used again.
 const REUSED_UNITS: usize = 1024;
 
@@ -37,6 +42,14 @@ struct Superseded {
     /// The segments they are in. Their memory is not kept for this.
     old_segment: (u64, Arc<Figures>),
     new_segment: (u64, Arc<Figures>),
+    /// Whether the older one is set aside. Otherwise it is still indexed.
+    is_aside: bool,
+}
+
+/// A version that is set aside.
+pub(crate) enum Aside {
+    Read(Entry, Trailer, Slice),
+    InFile(Entry, Arc<Segment>),
 }
 
 /// What came of moving a record.
@@ -73,6 +86,8 @@ pub(crate) struct Place<'a> {
     pub(crate) slots: &'a CurrentSlots,
     pub(crate) budget: &'a Arc<Budget>,
     pub(crate) visibility: &'a Visibility,
+    /// No version is aside that a write up to this number has superseded.
+    pub(crate) none_aside: &'a AtomicU64,
 }
 
 /// A write, with the hash of its key.
@@ -155,46 +170,53 @@ impl Writer {
         place.index.find(hash, &mut found);
         let is_tombstone = trailer.kind() == Kind::Delete;
         if !(is_tombstone && found.as_slice().is_empty()) {
-            let (newest, unresolved) = self.look_at_older(place, found.as_slice(), key);
+            let newest = self.look_at_older(place, found.as_slice(), key);
             let units = Lengths { key: key.len(), value: value.len() }.units();
             let at = self.write(place, units, put);
             let tail = self.tail.as_ref().expect("it was just written to");
             let entry = Entry::new(tail.address(at), units as u32, is_tombstone);
-            self.index.insert(place.index, hash, entry);
             self.tombstones += u64::from(is_tombstone);
             self.oldest.get_or_insert(trailer.seqno());
-            if unresolved {
+            let is_aside = newest.is_some() && self.superseded.len() < MOST_ASIDE;
+            let mut others = found.as_slice().len();
+            if let Some(Older { entry: older, .. }) = newest.as_ref().filter(|_| is_aside) {
+                self.index.replace(place.index, hash, older.address(), entry);
+                self.tombstones -= u64::from(older.is_tombstone());
+                others -= 1;
+            } else {
+                self.index.insert(place.index, hash, entry);
+            }
+            if others > 0 {
                 tail.figures.set_unresolved();
             }
             if let Some(Older { entry, seqno: old, segment: old_segment }) = newest {
-                let new_segment = (tail.id, Arc::clone(&tail.figures));
-                let new = trailer.seqno();
-                let superseded = Superseded { hash, entry, old, new, old_segment, new_segment };
-                self.superseded.push_back(superseded);
+                if is_aside {
+                    old_segment.1.removed(entry);
+                }
+                self.superseded.push_back(Superseded {
+                    hash,
+                    entry,
+                    old,
+                    new: trailer.seqno(),
+                    old_segment,
+                    new_segment: (tail.id, Arc::clone(&tail.figures)),
+                    is_aside,
+                });
             }
         }
         self.found = found;
     }
 
-    /// Finds the newest version of `key` in memory, and whether there may be versions in files.
-    fn look_at_older(
-        &self,
-        place: Place<'_>,
-        found: &[Entry],
-        key: &[u8],
-    ) -> (Option<Older>, bool) {
+    /// Finds the newest version of `key` in memory.
+    fn look_at_older(&self, place: Place<'_>, found: &[Entry], key: &[u8]) -> Option<Older> {
         if found.is_empty() {
-            return (None, false);
+            return None;
         }
         let mut newest: Option<Older> = None;
-        let mut in_file = false;
         let slots = place.slots.load();
         for &entry in found {
             let segment = slots.segment(entry.address()).expect("the writer's index is current");
-            let Some(memory) = segment.memory() else {
-                in_file = true;
-                continue;
-            };
+            let Some(memory) = segment.memory() else { continue };
             let at = segment.offset(entry.address());
             let Ok(Some(trailer)) = memory.trailer_of(at, key) else { continue };
             let seqno = trailer.seqno();
@@ -203,9 +225,42 @@ impl Writer {
                 newest = Some(Older { entry, seqno, segment });
             }
         }
-        // What is older than a version in memory was found out, or marked, when that one was written.
-        let unresolved = in_file && newest.is_none();
-        (newest, unresolved)
+        newest
+    }
+
+    /// The versions of `key` up to `seqno` that are aside, newest first. One in memory is read at once, because its place
+    /// may be used again when the writer goes on, and is the last one given; those in files are left to the caller.
+    pub(crate) fn aside(
+        &self,
+        slots: &CurrentSlots,
+        hash: u64,
+        key: &[u8],
+        seqno: Seqno,
+    ) -> Vec<Aside> {
+        let slots = slots.load();
+        let mut versions = Vec::new();
+        for version in self.superseded.iter().rev() {
+            if !version.is_aside || version.hash != hash || version.old > seqno {
+                continue;
+            }
+            let Some(segment) = slots.segment(version.entry.address()) else { continue };
+            let Some(memory) = segment.memory() else {
+                versions.push(Aside::InFile(version.entry, Arc::clone(segment)));
+                continue;
+            };
+            let at = segment.offset(version.entry.address());
+            if let Ok(Some((trailer, value))) = memory.read(at, key) {
+                versions.push(Aside::Read(version.entry, trailer, value));
+                break;
+            }
+        }
+        versions
+    }
+
+    /// Whether versions in segment `id` are aside, once those are let go that can be.
+    pub(crate) fn has_aside_in(&mut self, place: Place<'_>, id: u64) -> bool {
+        self.drop_superseded(place);
+        self.superseded.iter().any(|version| version.old_segment.0 == id)
     }
 
     /// Writes the record into the tail, in a place of its own or one that is free; gives where it begins.
@@ -258,24 +313,23 @@ impl Writer {
         tail
     }
 
-    /// Takes superseded records out of the index whose successors have been published, and frees their places.
+    /// Lets go of superseded records whose successors have been published, and frees their places.
     fn drop_superseded(&mut self, place: Place<'_>) {
         let published = place.visibility.published();
         while self.superseded.front().is_some_and(|front| front.new <= published) {
             let Some(superseded) = self.superseded.pop_front() else { return };
-            let Superseded { hash, entry, old, new, old_segment, new_segment } = superseded;
+            let Superseded { hash, entry, old, new, old_segment, new_segment, is_aside } =
+                superseded;
             if place.visibility.is_held_between(old, new) {
+                if is_aside {
+                    self.index.insert(place.index, hash, entry);
+                    self.tombstones += u64::from(entry.is_tombstone());
+                    old_segment.1.indexed(entry);
+                }
                 new_segment.1.set_unresolved();
                 continue;
             }
-            let was_indexed = self.forget(place.index, hash, entry, &old_segment.1);
-            // What is older still was left to the one that goes now, and is the newer one's now.
-            self.found.clear();
-            place.index.find(hash, &mut self.found);
-            if self.found.as_slice().len() > 1 {
-                new_segment.1.set_unresolved();
-            }
-            if !was_indexed {
+            if !is_aside && !self.forget(place.index, hash, entry, &old_segment.1) {
                 continue;
             }
             // If they are not in the same segment, the older one may be persisted without the newer one.
@@ -293,6 +347,8 @@ impl Writer {
                 }
             }
         }
+        let first = self.superseded.front().map_or(published, |front| front.new - 1);
+        place.none_aside.store(first.min(published), Ordering::Release);
     }
 
     /// Takes a record out of the index; false if it was not in it.
