@@ -29,9 +29,7 @@ use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::RecoveryMode;
 use crate::stats::RecoveryReport;
-use crate::vfs::{
-    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind,
-};
+use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";

@@ -43,6 +43,7 @@ const UNSAFE: &[&str] = &[
     "lsm/memtable/index.rs",
     "lsm/memtable/table.rs",
     "vfs/aligned.rs",
+    "vfs/depth/ring.rs",
     "vfs/mmap.rs",
     "vfs/pages/frames.rs",
 ];

@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::PageCache;
 use super::backing::Backing;
 use super::bounce::Bounce;
 use super::claim::{Claim, Claimed};
 use super::frames::Pin;
-use super::PageCache;
 use crate::error::{Error, Result};
 use crate::vfs::{Access, File, Hint, IoStats, View, range};
 
