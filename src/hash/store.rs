@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::checkpoint;
+use super::checkpoint::{self, Checkpoint};
 use super::index::{Entry, Found as Candidates, Index};
 use super::manifest::{CheckpointMeta, Edit, Manifest};
 use super::record::UNIT;
@@ -86,6 +86,14 @@ pub(super) struct Deferred {
 pub(super) struct Files {
     pub(super) manifest: Manifest,
     pub(super) deferred: Vec<Deferred>,
+    /// Set once it is unknown what the manifest on disk says: nothing may be changed on disk from then on.
+    pub(super) unknown: Option<Error>,
+}
+
+impl Files {
+    fn check_known(&self) -> Result<()> {
+        self.unknown.clone().map_or(Ok(()), Err)
+    }
 }
 
 /// A keyspace kept in a hash table.
@@ -131,19 +139,24 @@ impl Store {
         let manifest = Manifest::open(&*home.fs, &home.dir, context.identity)?;
         check_files(&home, &manifest)?;
         let contents = manifest.contents.clone();
-        let expected = contents.checkpoint.map_or(0, |meta| checkpoint::entries(meta.len));
+        let checkpoint =
+            contents.checkpoint.map(|meta| Checkpoint::open(&home, meta)).transpose()?;
+        let expected = checkpoint.as_ref().map_or(0, Checkpoint::entries);
         let store = Self::new(context, home, manifest, expected);
         let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
         let segments: Vec<_> = contents
             .segments
             .values()
-            .map(|meta| Segment::in_file(meta, &store.home, Segment::figures_of(meta)))
+            .map(|meta| {
+                let figures = Segment::figures_of(meta);
+                Segment::in_file(meta, contents.persisted, &store.home, figures)
+            })
             .collect();
         store.slots.change(&[], &segments);
         let slots = store.slots.load();
         let mut writer = lock(&store.writer);
-        if let Some(checkpoint) = contents.checkpoint {
-            checkpoint::load(&store.home, &checkpoint, |hash, entry| {
+        if let Some(checkpoint) = checkpoint {
+            checkpoint.load(|hash, entry| {
                 // A segment that has gone since had nothing that was needed and is not in a later segment.
                 let segment =
                     slots.segment(entry.address()).filter(|segment| segment.id <= covered);
@@ -179,7 +192,7 @@ impl Store {
             index,
             slots: CurrentSlots::new(),
             writer: Mutex::new(writer),
-            files: Mutex::new(Files { manifest, deferred: Vec::new() }),
+            files: Mutex::new(Files { manifest, deferred: Vec::new(), unknown: None }),
             sealed: Mutex::default(),
             persisted: AtomicU64::new(persisted),
             jobs: Mutex::default(),
@@ -385,6 +398,8 @@ impl Store {
 
     /// Writes sealed segments to files and installs these.
     fn flush(&self, sealed: &Sealed) -> Result<()> {
+        // The files may be there, and needed.
+        lock(&self.files).check_known()?;
         let mut added = Vec::new();
         let written = sealed.segments.iter().try_for_each(|segment| {
             added.push(segment.write_to_file(&self.home)?);
@@ -409,7 +424,9 @@ impl Store {
             .segments
             .iter()
             .zip(&added)
-            .map(|(segment, meta)| Segment::in_file(meta, &self.home, Arc::clone(&segment.figures)))
+            .map(|(segment, meta)| {
+                Segment::in_file(meta, sealed.last, &self.home, Arc::clone(&segment.figures))
+            })
             .collect();
         let edit = Edit { persisted: sealed.last, added, ..Edit::default() };
         if let Err(error) = self.install(edit, &files, last) {
@@ -429,6 +446,7 @@ impl Store {
     /// unknown what is on disk: writes are refused from then on, and no file that either outcome needs is removed.
     pub(super) fn install(&self, mut edit: Edit, added: &[Arc<Segment>], last: u64) -> Result<()> {
         let mut files = lock(&self.files);
+        files.check_known()?;
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut files.deferred)
             .into_iter()
             .partition(|deferred| deferred.after <= last);
@@ -447,7 +465,8 @@ impl Store {
                 return Err(error);
             }
             self.context.host.poison(&error);
-            return Err(Error::Poisoned { cause: error.to_string().into() });
+            files.unknown = Some(Error::Poisoned { cause: error.to_string().into() });
+            return files.check_known();
         }
         files.deferred = later;
         let writer = lock(&self.writer);

@@ -69,6 +69,7 @@ fn sample(closed: bool) -> Sample {
     persist("loose");
     put(&db, &mut model, &small_changes(&mut dice, &["beta", "loose"], 6));
     persist("beta");
+    persist("loose");
     persist("alpha");
     persist("unlogged");
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 10));
