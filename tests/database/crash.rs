@@ -270,8 +270,9 @@ fn check_all(history: &History, cases: &Mutex<Receiver<Case>>) -> Vec<String> {
     }
 }
 
-/// Cuts the power at every `step`-th boundary of the workload.
+/// Cuts the power at every `step`-th boundary of the workload, `TURBIDITE_CRASH_SEEDS` times as many if that is set.
 fn cut_everywhere(layer: Layer, step: usize) {
+    let step = (2 * step / effort()).max(1);
     let Work { fs, history, .. } = work(layer);
     let history = Arc::new(history);
     let (images, cases) = sync_channel::<Case>(16);
@@ -319,17 +320,18 @@ fn cut_everywhere(layer: Layer, step: usize) {
 
 #[test]
 fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
-    cut_everywhere(Layer::Positional, 1);
+    cut_everywhere(Layer::Positional, 2);
+    cut_everywhere(Layer::Mmap, 12);
 }
 
 #[test]
 fn power_cuts_while_whole_blocks_are_written_leave_a_prefix() {
-    cut_everywhere(Layer::Block { block_size: 4096 }, 4);
-    cut_everywhere(Layer::Direct { block_size: 4096 }, 4);
+    cut_everywhere(Layer::Block { block_size: 4096 }, 12);
+    cut_everywhere(Layer::Direct { block_size: 4096 }, 12);
 }
 
 #[test]
 fn power_cuts_while_pages_are_written_back_leave_a_prefix() {
-    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 4);
-    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 4);
+    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 12);
+    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 12);
 }
