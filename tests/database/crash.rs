@@ -13,7 +13,7 @@ const SINGLES: usize = 5;
 /// One image in so many is recovered with the recovery itself cut off.
 const RECOVERY_CUTS: usize = 41;
 
-/// How many random images there are at each boundary, and how large the workload is.
+/// How many random images there are at each boundary, and half of how many more boundaries there are than asked for.
 fn effort() -> usize {
     std::env::var("TURBIDITE_CRASH_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
@@ -270,7 +270,7 @@ fn check_all(history: &History, cases: &Mutex<Receiver<Case>>) -> Vec<String> {
     }
 }
 
-/// Cuts the power at every `step`-th boundary of the workload, `TURBIDITE_CRASH_SEEDS` times as many if that is set.
+/// Cuts the power at every `step`-th boundary of the workload, at more of them with more effort.
 fn cut_everywhere(layer: Layer, step: usize) {
     let step = (2 * step / effort()).max(1);
     let Work { fs, history, .. } = work(layer);
