@@ -185,7 +185,7 @@ impl Contents {
             let end = (segment.base as usize).checked_add(segment.slots())?;
             let valid = segment.id < self.next_id
                 && segment.len >= 64
-                && segment.len % 8 == 0
+                && segment.len.is_multiple_of(8)
                 && segment.written <= segment.len;
             if !valid || end > MOST_SLOTS || self.segments.insert(segment.id, segment).is_some() {
                 return None;

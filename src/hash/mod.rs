@@ -8,8 +8,6 @@
 //! - the [`manifest`] says what files there are
 
 mod checkpoint;
-#[cfg(test)]
-mod hostile;
 mod index;
 mod manifest;
 mod many;

@@ -158,7 +158,6 @@ impl Writer {
     }
 
     /// Finds the newest version of `key` in memory, and whether there may be versions in files.
-    #[expect(clippy::type_complexity, reason = "what one call needs of another")]
     fn look_at_older(
         &self,
         place: Place<'_>,

@@ -396,6 +396,32 @@ fn a_newer_table_is_refused_when_it_is_read() {
 }
 
 #[test]
+fn newer_files_of_a_hash_keyspace_are_refused() {
+    let fs = Arc::new(MemoryFs::new());
+    let setup = Setup::on(Arc::clone(&fs)).engine(EngineKind::Hash);
+    let (database, keyspace) = setup.start();
+    keyspace.put("k", "v").unwrap();
+    database.close().unwrap();
+    drop(keyspace);
+    for (name, version) in [(".index", 2), (".data", 2), (".data", 1 << 24)] {
+        let fork = Arc::new(fs.fork());
+        let (path, mut bytes) = file_named(&fork, name);
+        let original = bytes.clone();
+        set_version(&mut bytes, None, 1);
+        assert_eq!(bytes, original, "the checksum of {name} is made as the library makes it");
+        set_version(&mut bytes, None, version);
+        fork.write_file(&path, &bytes).unwrap();
+        let read = || Setup::on(Arc::clone(&fork)).open().open_keyspace(NAME)?.get("k");
+        let error = match name {
+            ".index" => kind(Setup::on(Arc::clone(&fork)).builder().open()),
+            _ => read().err().map(|error| error.kind()),
+        };
+        assert_eq!(error, Some(ErrorKind::NewerFormat), "{name}");
+        assert!(fork.files().contains(&(path, bytes)));
+    }
+}
+
+#[test]
 fn a_database_without_its_catalog_is_left_alone() {
     let fs = Arc::new(MemoryFs::new());
     let setup = Setup::on(Arc::clone(&fs));

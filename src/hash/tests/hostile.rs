@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use super::checkpoint::{Checkpoint, CheckpointWriter};
-use super::index::{Address, Entry};
-use super::manifest::{CheckpointMeta, Contents, Edit, Manifest};
-use super::record::{Front, UNIT};
-use super::segment::{HEADER_UNITS, Home};
 use crate::base::hash::{file_identity, hash64};
 use crate::base::rng::Rng;
 use crate::base::{Kind, Trailer, checksum};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
+use crate::hash::checkpoint::{Checkpoint, CheckpointWriter};
+use crate::hash::index::{Address, Entry};
+use crate::hash::manifest::{CheckpointMeta, Contents, Edit, Manifest};
+use crate::hash::record::{Front, UNIT};
+use crate::hash::segment::{HEADER_UNITS, Home};
 use crate::vfs::{Fs, Layer, MemoryFs};
 use crate::{Database, ErrorKind, Keyspace, KeyspaceOptions, Result, Slice};
 
