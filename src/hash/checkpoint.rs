@@ -25,14 +25,13 @@ use std::sync::Arc;
 
 use super::index::Entry;
 use super::manifest::CheckpointMeta;
-use super::segment::Home;
+use super::segment::{HEADER, Home, check_header};
 use crate::base::checksum;
 use crate::error::{Error, Result};
 use crate::vfs::{Access, Appender, File};
 
 const MAGIC: [u8; 8] = *b"TBD-HIX\n";
 const FORMAT_VERSION: u32 = 1;
-const HEADER: usize = 64;
 /// Bytes of an entry.
 pub(crate) const ENTRY: usize = 11;
 const ENTRIES_IN_CHUNK: usize = 5900;
@@ -111,52 +110,58 @@ impl CheckpointWriter {
     }
 }
 
-/// How many entries a checkpoint of `len` bytes has.
-pub(crate) fn entries(len: u64) -> u64 {
-    let body = len.saturating_sub(HEADER as u64);
-    let (whole, rest) = (body / CHUNK as u64, body % CHUNK as u64);
-    whole * ENTRIES_IN_CHUNK as u64 + rest.saturating_sub(SUM as u64) / ENTRY as u64
+/// A checkpoint to be read.
+pub(crate) struct Checkpoint {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    identity: u64,
+    len: u64,
 }
 
-/// Reads a checkpoint, checks it, and hands out its entries with bits 0 to 39 of their hashes.
-pub(crate) fn load(
-    home: &Home,
-    meta: &CheckpointMeta,
-    mut visit: impl FnMut(u64, Entry),
-) -> Result<()> {
-    let path = path(home, meta.id);
-    let damaged = |offset: u64, what: &str| Error::corruption(&path, offset, what);
-    let file = home.fs.open(&path, Access::Read, home.layer())?;
-    let len = file.len()?;
-    if len != meta.len || len < HEADER as u64 {
-        let what = format!("the checkpoint has {len} bytes and should have {}", meta.len);
-        return Err(damaged(len.min(meta.len), &what));
-    }
-    if *file.view(0..HEADER as u64)? != header(home, meta.id, meta.covers) {
-        return Err(damaged(0, "the checkpoint's header is not what it should be"));
-    }
-    let identity = home.identity_of(meta.id);
-    let mut at = HEADER as u64;
-    while at < len {
-        let end = (at + CHUNK as u64).min(len);
-        let chunk = file.view(at..end)?;
-        let (sum, entries) = chunk.split_at_checked(SUM).unwrap_or((&chunk, &[]));
-        let (entries, rest) = entries.as_chunks::<ENTRY>();
-        if *sum != checksum::bound(identity, at, chunk.get(SUM..).unwrap_or(&[])).to_le_bytes()
-            || !rest.is_empty()
-            || entries.is_empty()
-        {
-            return Err(damaged(at, "the checksum of a part of the index does not match"));
+impl Checkpoint {
+    /// Opens the file, and checks its length and its header.
+    pub(crate) fn open(home: &Home, meta: CheckpointMeta) -> Result<Self> {
+        let path = path(home, meta.id);
+        let file = home.fs.open(&path, Access::Read, home.layer())?;
+        let len = file.len()?;
+        if len != meta.len || len < HEADER as u64 {
+            let what = format!("the checkpoint has {len} bytes and should have {}", meta.len);
+            return Err(Error::corruption(&path, len.min(meta.len), what));
         }
-        for bytes in entries {
-            let (hash, entry) = bytes.split_at(HASH_BYTES);
-            let entry = Entry::from_packed(number(entry))
-                .ok_or_else(|| damaged(at, "the index has an entry that cannot be"))?;
-            visit(number(hash), entry);
-        }
-        at = end;
+        check_header(&path, &*file, &header(home, meta.id, meta.covers))?;
+        Ok(Self { path, file, identity: home.identity_of(meta.id), len })
     }
-    Ok(())
+
+    /// How many entries it has.
+    pub(crate) fn entries(&self) -> u64 {
+        let body = self.len - HEADER as u64;
+        let (whole, rest) = (body / CHUNK as u64, body % CHUNK as u64);
+        whole * ENTRIES_IN_CHUNK as u64 + rest.saturating_sub(SUM as u64) / ENTRY as u64
+    }
+
+    /// Reads it, checks it, and hands out its entries with bits 0 to 39 of their hashes.
+    pub(crate) fn load(&self, mut visit: impl FnMut(u64, Entry)) -> Result<()> {
+        let damaged = |offset: u64, what: &str| Error::corruption(&self.path, offset, what);
+        let mut at = HEADER as u64;
+        while at < self.len {
+            let end = (at + CHUNK as u64).min(self.len);
+            let chunk = self.file.view(at..end)?;
+            let (sum, entries) = chunk.split_at_checked(SUM).unwrap_or((&chunk, &[]));
+            let (entries, rest) = entries.as_chunks::<ENTRY>();
+            let expected = checksum::bound(self.identity, at, chunk.get(SUM..).unwrap_or(&[]));
+            if *sum != expected.to_le_bytes() || !rest.is_empty() || entries.is_empty() {
+                return Err(damaged(at, "the checksum of a part of the index does not match"));
+            }
+            for bytes in entries {
+                let (hash, entry) = bytes.split_at(HASH_BYTES);
+                let entry = Entry::from_packed(number(entry))
+                    .ok_or_else(|| damaged(at, "the index has an entry that cannot be"))?;
+                visit(number(hash), entry);
+            }
+            at = end;
+        }
+        Ok(())
+    }
 }
 
 fn number(bytes: &[u8]) -> u64 {

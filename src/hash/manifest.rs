@@ -23,6 +23,8 @@ use crate::log::edits::Edits;
 use crate::vfs::Fs;
 
 const NAME: &str = "manifest";
+/// No keyspace will ever have given out so many numbers of files.
+const MOST_IDS: u64 = 1 << 56;
 
 /// What the manifest says of the index's checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,6 +169,9 @@ impl Contents {
         let bytes = &mut bytes;
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
+        if self.next_id > MOST_IDS {
+            return None;
+        }
         for _ in 0..varint::take(bytes)? {
             self.segments.remove(&varint::take(bytes)?)?;
         }
@@ -178,7 +183,10 @@ impl Contents {
                 written: varint::take(bytes)?,
             };
             let end = (segment.base as usize).checked_add(segment.slots())?;
-            let valid = segment.id < self.next_id && segment.len >= 64 && segment.len % 8 == 0;
+            let valid = segment.id < self.next_id
+                && segment.len >= 64
+                && segment.len.is_multiple_of(8)
+                && segment.written <= segment.len;
             if !valid
                 || end > MOST_SLOTS / 8 * 7
                 || self.segments.insert(segment.id, segment).is_some()
@@ -194,7 +202,7 @@ impl Contents {
                     len: varint::take(bytes)?,
                     covers: varint::take(bytes)?,
                 };
-                if checkpoint.id >= self.next_id {
+                if checkpoint.id >= self.next_id || checkpoint.covers >= self.next_id {
                     return None;
                 }
                 self.checkpoint = Some(checkpoint);

@@ -17,7 +17,7 @@
 //! Thread safety: any thread may read. The file is removed when the segment has been given up and the last
 //! reader that holds it is gone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -34,7 +34,7 @@ use crate::vfs::{Access, Appender, File, Fs, Hint, Layer, ReadRequest};
 const MAGIC: [u8; 8] = *b"TBD-HSH\n";
 const FORMAT_VERSION: u32 = 1;
 /// Bytes of a segment's header.
-const HEADER: usize = 64;
+pub(crate) const HEADER: usize = 64;
 /// Units of a segment's header.
 pub(crate) const HEADER_UNITS: usize = HEADER / UNIT;
 /// Units of a slot: 1 MiB. A segment takes whole slots of the address space, one behind the other.
@@ -231,9 +231,10 @@ impl Segment {
         Arc::new(Self { id, base, slots, figures, body: Body::Memory(memory) })
     }
 
-    /// A segment whose file is there.
+    /// A segment whose file is there, and has no writes behind `last`.
     pub(crate) fn in_file(
         meta: &SegmentMeta,
+        last: Seqno,
         home: &Arc<Home>,
         figures: Arc<Figures>,
     ) -> Arc<Self> {
@@ -241,6 +242,7 @@ impl Segment {
             let file = SegmentFile {
                 id: meta.id,
                 len: meta.len,
+                last,
                 home: Arc::clone(home),
                 open: ArcSwapOption::empty(),
                 opening: Mutex::new(()),
@@ -312,6 +314,16 @@ impl Segment {
         }
     }
 
+    /// The error for an index that has entries for the segment which are not those of its records.
+    pub(crate) fn misindexed(&self) -> Error {
+        let path = self.file().map_or_else(PathBuf::new, SegmentFile::path);
+        Error::corruption(
+            &path,
+            0,
+            "the index has other records of the segment than there are in it",
+        )
+    }
+
     /// Writes a sealed segment in memory to its file, synced. On an error no file is left.
     pub(crate) fn write_to_file(&self, home: &Home) -> Result<SegmentMeta> {
         let memory = self.memory().expect("it is in memory");
@@ -320,8 +332,9 @@ impl Segment {
             // An earlier try left it, which no manifest names.
             home.fs.remove(&path)?;
         }
-        let file = home.fs.create(&path, home.layer())?;
-        let written = write_records(memory, file, home, self.id);
+        let created = home.fs.create(&path, home.layer());
+        // A call that failed may have made the file all the same.
+        let written = created.and_then(|file| write_records(memory, file, home, self.id));
         if let Err(error) = &written {
             let removed = home.fs.remove(&path);
             log::debug!("{error}; its file is removed: {removed:?}");
@@ -341,6 +354,20 @@ fn header(home: &Home, id: u64, len: u64) -> [u8; HEADER] {
     let sum = checksum::bound(home.identity_of(id), 0, &header[..60]);
     header[60..].copy_from_slice(&sum.to_le_bytes());
     header
+}
+
+/// An error unless `file` begins with `expected`: a magic, a format version, and what is particular to the file.
+pub(crate) fn check_header(path: &Path, file: &dyn File, expected: &[u8; HEADER]) -> Result<()> {
+    let found = file.view(0..HEADER as u64)?;
+    let version = |header: &[u8]| u32::from_le_bytes(header[8..12].try_into().expect("4 bytes"));
+    let (version, supported) = (version(&found), version(expected));
+    if found[..8] == expected[..8] && version > supported {
+        return Err(Error::NewerFormat { file: path.to_path_buf(), found: version, supported });
+    }
+    if *found != *expected {
+        return Err(Error::corruption(path, 0, "the file's header is not what it should be"));
+    }
+    Ok(())
 }
 
 fn write_records(memory: &MemorySegment, file: Arc<dyn File>, home: &Home, id: u64) -> Result<u64> {
@@ -372,6 +399,8 @@ fn write_records(memory: &MemorySegment, file: Arc<dyn File>, home: &Home, id: u
 pub(crate) struct SegmentFile {
     id: u64,
     pub(crate) len: u64,
+    /// No record has a larger number. Who looks for the newest version could wait for ever for one that has.
+    last: Seqno,
     home: Arc<Home>,
     open: ArcSwapOption<OpenSegment>,
     opening: Mutex<()>,
@@ -531,6 +560,9 @@ impl SegmentFile {
         if bytes[..4] != sum.to_le_bytes() || Front::parse(bytes) != Some(front) {
             return Err(self.damaged(at, "the checksum of a record does not match"));
         }
+        if front.trailer.seqno() > self.last {
+            return Err(self.damaged(at, "a record is newer than all that was written"));
+        }
         Ok(())
     }
 
@@ -585,21 +617,7 @@ impl SegmentFile {
             let what = format!("the segment has {len} bytes and should have {}", self.len);
             return Err(Error::corruption(&path, len.min(self.len), what));
         }
-        let found = file.view(0..HEADER as u64)?;
-        if found[..8] == MAGIC && found[8..12] > FORMAT_VERSION.to_le_bytes()[..] {
-            let version = u32::from_le_bytes(found[8..12].try_into().expect("4 bytes"));
-            if version > FORMAT_VERSION {
-                let supported = FORMAT_VERSION;
-                return Err(Error::NewerFormat { file: path, found: version, supported });
-            }
-        }
-        if *found != header(&self.home, self.id, len) {
-            return Err(Error::corruption(
-                &path,
-                0,
-                "the segment's header is not what it should be",
-            ));
-        }
+        check_header(&path, &*file, &header(&self.home, self.id, len))?;
         let lent = if file.lends() { Some(file.view(0..len)?) } else { None };
         file.advise(0..len, Hint::Random);
         let identity = self.home.identity_of(self.id);

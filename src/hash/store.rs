@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::checkpoint;
+use super::checkpoint::{self, Checkpoint};
 use super::index::{Entry, Found as Candidates, Index};
 use super::manifest::{CheckpointMeta, Edit, Manifest};
 use super::record::UNIT;
@@ -90,6 +90,14 @@ pub(super) struct Deferred {
 pub(super) struct Files {
     pub(super) manifest: Manifest,
     pub(super) deferred: Vec<Deferred>,
+    /// Set once it is unknown what the manifest on disk says: nothing may be changed on disk from then on.
+    pub(super) unknown: Option<Error>,
+}
+
+impl Files {
+    fn check_known(&self) -> Result<()> {
+        self.unknown.clone().map_or(Ok(()), Err)
+    }
 }
 
 /// A keyspace kept in a hash table.
@@ -139,19 +147,24 @@ impl Store {
         let manifest = Manifest::open(&*home.fs, &home.dir, context.identity)?;
         check_files(&home, &manifest)?;
         let contents = manifest.contents.clone();
-        let expected = contents.checkpoint.map_or(0, |meta| checkpoint::entries(meta.len));
+        let checkpoint =
+            contents.checkpoint.map(|meta| Checkpoint::open(&home, meta)).transpose()?;
+        let expected = checkpoint.as_ref().map_or(0, Checkpoint::entries);
         let store = Self::new(context, home, manifest, expected);
         let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
         let segments: Vec<_> = contents
             .segments
             .values()
-            .map(|meta| Segment::in_file(meta, &store.home, Segment::figures_of(meta)))
+            .map(|meta| {
+                let figures = Segment::figures_of(meta);
+                Segment::in_file(meta, contents.persisted, &store.home, figures)
+            })
             .collect();
         store.slots.change(&[], &segments);
         let slots = store.slots.load();
         let mut writer = lock(&store.writer);
-        if let Some(checkpoint) = contents.checkpoint {
-            checkpoint::load(&store.home, &checkpoint, |hash, entry| {
+        if let Some(checkpoint) = checkpoint {
+            checkpoint.load(|hash, entry| {
                 // A segment that has gone since had nothing that was needed and is not in a later segment.
                 let segment =
                     slots.segment(entry.address()).filter(|segment| segment.id <= covered);
@@ -188,7 +201,7 @@ impl Store {
             index,
             slots: CurrentSlots::new(),
             writer: Mutex::new(writer),
-            files: Mutex::new(Files { manifest, deferred: Vec::new() }),
+            files: Mutex::new(Files { manifest, deferred: Vec::new(), unknown: None }),
             sealed: Mutex::default(),
             persisted: AtomicU64::new(persisted),
             jobs: Mutex::default(),
@@ -264,11 +277,18 @@ impl Store {
                 std::hint::spin_loop();
                 continue;
             };
-            if newer > none_aside
-                && let Some(version) = self.find_aside(hash, key, seqno)?
-                && best.as_ref().is_none_or(|best| best.1.seqno() < version.1.seqno())
-            {
-                return Ok(Some(version));
+            if newer > none_aside {
+                match self.find_aside(hash, key, seqno)? {
+                    Some(version)
+                        if best.as_ref().is_none_or(|best| best.1.seqno() < version.1.seqno()) =>
+                    {
+                        return Ok(Some(version));
+                    }
+                    Some(_) => {}
+                    // It may have been put back since the search.
+                    None if self.none_aside.load(Ordering::Acquire) != none_aside => continue,
+                    None => {}
+                }
             }
             if best.is_some() {
                 return Ok(best);
@@ -447,6 +467,8 @@ impl Store {
 
     /// Writes sealed segments to files and installs these.
     fn flush(&self, sealed: &Sealed) -> Result<()> {
+        // The files may be there, and needed.
+        lock(&self.files).check_known()?;
         let mut added = Vec::new();
         let written = sealed.segments.iter().try_for_each(|segment| {
             added.push(segment.write_to_file(&self.home)?);
@@ -471,7 +493,9 @@ impl Store {
             .segments
             .iter()
             .zip(&added)
-            .map(|(segment, meta)| Segment::in_file(meta, &self.home, Arc::clone(&segment.figures)))
+            .map(|(segment, meta)| {
+                Segment::in_file(meta, sealed.last, &self.home, Arc::clone(&segment.figures))
+            })
             .collect();
         let edit = Edit { persisted: sealed.last, added, ..Edit::default() };
         if let Err(error) = self.install(edit, &sealed.segments, &files, last) {
@@ -497,6 +521,7 @@ impl Store {
         last: u64,
     ) -> Result<()> {
         let mut files = lock(&self.files);
+        files.check_known()?;
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut files.deferred)
             .into_iter()
             .partition(|deferred| deferred.after <= last);
@@ -515,7 +540,8 @@ impl Store {
                 return Err(error);
             }
             self.context.host.poison(&error);
-            return Err(Error::Poisoned { cause: error.to_string().into() });
+            files.unknown = Some(Error::Poisoned { cause: error.to_string().into() });
+            return files.check_known();
         }
         files.deferred = later;
         let writer = lock(&self.writer);
@@ -703,7 +729,10 @@ impl Engine for Store {
     }
 
     fn settle(&self) -> Result<()> {
-        while !self.context.read_only {
+        if self.context.read_only {
+            return Ok(());
+        }
+        loop {
             let (busy, trouble) = {
                 let jobs = lock(&self.jobs);
                 (jobs.flushing || jobs.tending || jobs.queued, jobs.trouble().cloned())
@@ -713,7 +742,7 @@ impl Engine for Store {
             }
             let is_flush_due = !lock(&self.sealed).is_empty();
             if !busy && !is_flush_due && !self.is_upkeep_due() {
-                break;
+                return Ok(());
             }
             if self.is_stopping() {
                 return Err(Error::Closed);
@@ -724,7 +753,6 @@ impl Engine for Store {
             self.schedule_upkeep();
             self.wait_a_while(A_MOMENT);
         }
-        Ok(())
     }
 
     fn is_ordered(&self) -> bool {

@@ -11,14 +11,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::checkpoint::{self, CheckpointWriter};
+use super::checkpoint::{self, Checkpoint, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
 use super::segment::{Found, Record, Records, Segment, size_of_entry};
 use super::store::{A_MOMENT, Deferred, JobDone, Store, Work, lock};
 use super::writer::{Put, Relocated};
-use crate::base::Seqno;
 use crate::base::hash::hash64;
+use crate::base::{Kind, Seqno};
 use crate::error::{Error, Result};
 use crate::stats::VerifyReport;
 
@@ -371,7 +371,11 @@ impl Store {
                 }
             }
         }
-        Ok(Outcome::Done)
+        // Its place in the address space must not be used again if the index still has something there.
+        let writer = lock(&self.writer);
+        let is_empty = victim.figures.live() == 0;
+        drop(writer);
+        if is_empty { Ok(Outcome::Done) } else { Err(victim.misindexed()) }
     }
 
     /// Moves the record at `at`, if it is indexed; `None` if snapshots or scans keep it where it is.
@@ -553,7 +557,11 @@ impl Store {
         let contents = lock(&self.files).manifest.contents.clone();
         let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
         let has_new = contents.segments.keys().next_back().is_some_and(|&last| last > covered);
-        if has_new { self.write_checkpoint() } else { Ok(()) }
+        if has_new {
+            self.write_checkpoint()?;
+        }
+        // Upkeep may have moved records into the tail.
+        self.wait_for_deferred()
     }
 
     // ---- all at once ----
@@ -645,7 +653,9 @@ impl Store {
         if let Some(meta) = checkpoint {
             report.files += 1;
             report.bytes += meta.len;
-            report.problems.extend(checkpoint::load(&self.home, &meta, |_, _| {}).err());
+            report
+                .problems
+                .extend(Checkpoint::open(&self.home, meta).and_then(|it| it.load(|_, _| {})).err());
         }
         drop(files);
         for segment in self.slots.load().segments() {
@@ -667,15 +677,18 @@ impl Store {
             report.entries += 1;
             let entry =
                 lock(&self.writer).entry(&self.index, hash64(record.key()), segment.address(at));
+            let is_tombstone = record.front.trailer.kind() == Kind::Delete;
+            if entry.is_some_and(|entry| entry.is_tombstone() != is_tombstone) {
+                return Err(segment.misindexed());
+            }
             indexed += entry.map_or(0, size_of_entry);
         }
         // A segment in a file only ever loses records.
-        if let Some(file) = segment.file()
+        if segment.file().is_some()
             && segment.figures.live() == indexed_before
             && indexed as u64 != indexed_before
         {
-            let what = "the index has other records of the segment than there are in it";
-            return Err(Error::corruption(&file.path(), 0, what));
+            return Err(segment.misindexed());
         }
         Ok(())
     }

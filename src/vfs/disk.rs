@@ -53,6 +53,18 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// A file that is locked until this is dropped.
+struct Lock(fs::File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would not be enough: a process that is just being started by another thread has the file, too.
+        if let Err(error) = self.0.unlock() {
+            log::debug!("a lock is let go when its file is closed: {error}");
+        }
+    }
+}
+
 impl Fs for DiskFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         let layer = layer.raw()?;
@@ -144,7 +156,7 @@ impl Fs for DiskFs {
             Access::Read => file.try_lock_shared(),
         };
         match taken {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(Lock(file))),
             Err(TryLockError::WouldBlock) => {
                 Err(Error::Locked { path: path.parent().unwrap_or(path).to_path_buf() })
             }

@@ -4,16 +4,16 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Database, Durability, Error, KeyspaceOptions, Layer};
+use turbidite::{Database, Durability, Error, Layer};
 
-use crate::history::{self, Change, Dice, Fingerprint, History};
+use crate::history::{self, Change, Dice, Fingerprint, History, LOGGED, PARTS};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
 /// One image in so many is recovered with the recovery itself cut off.
 const RECOVERY_CUTS: usize = 41;
 
-/// How many random images there are at each boundary, and how large the workload is.
+/// How many random images there are at each boundary, and half of how many more boundaries there are than asked for.
 fn effort() -> usize {
     std::env::var("TURBIDITE_CRASH_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
@@ -25,8 +25,7 @@ fn open(fs: &MemoryFs, layer: Layer) -> Result<Database, Error> {
 
 /// Opens or creates a keyspace in `layer`.
 fn create(db: &Database, name: &str, layer: Layer) -> Result<(), Error> {
-    let options = KeyspaceOptions::lsm().layer(layer).log(history::is_logged(name));
-    db.keyspace(name, options).map(drop)
+    db.keyspace(name, history::options(name).layer(layer)).map(drop)
 }
 
 /// A workload under way.
@@ -93,9 +92,7 @@ impl Work {
 
     fn all_is_durable(&mut self) {
         let commits = self.history.commits();
-        self.history.promise(self.fs.operations(), |promise| {
-            (promise.synced, promise.handed_over, promise.unlogged) = (commits, commits, commits);
-        });
+        self.history.promise(self.fs.operations(), |promise| promise.all(commits));
     }
 
     fn persist(&mut self) {
@@ -107,8 +104,15 @@ impl Work {
         self.db().open_keyspace(name).unwrap().persist().unwrap();
         let commits = self.history.commits();
         if !history::is_logged(name) {
-            self.history.promise(self.fs.operations(), |promise| promise.unlogged = commits);
+            let part = history::part_of(name);
+            self.history.promise(self.fs.operations(), |p| p.persisted[part] = commits);
         }
+    }
+
+    /// Makes files smaller, and so durable.
+    fn compact(&mut self, name: &str) {
+        self.db().open_keyspace(name).unwrap().compact().unwrap();
+        self.persist_keyspace(name);
     }
 
     fn reopen(&mut self) {
@@ -117,6 +121,9 @@ impl Work {
         self.db = Some(open(&self.fs, self.layer).unwrap());
     }
 }
+
+/// All keyspaces.
+const ALL: [&str; 5] = ["alpha", "beta", "late", "unlogged", "loose"];
 
 /// Runs the workload once.
 fn work(layer: Layer) -> Work {
@@ -127,29 +134,33 @@ fn work(layer: Layer) -> Work {
     work.create("beta");
     work.some_commits(25, &["alpha", "beta"], 300);
     work.create("unlogged");
-    work.some_commits(25, &["alpha", "beta", "unlogged"], 300);
+    work.create("loose");
+    work.some_commits(25, &["alpha", "beta", "unlogged", "loose"], 300);
     work.persist_keyspace("alpha");
-    work.some_commits(10, &["beta", "unlogged"], 300);
+    work.some_commits(10, &["beta", "unlogged", "loose"], 300);
     work.persist();
     work.persist_keyspace("beta");
     work.reopen();
     // Several segments, and a memtable that fills up by itself.
     work.some_commits(90, &["alpha", "beta"], 14_000);
     work.create("late");
-    work.some_commits(20, &["late", "unlogged", "alpha"], 300);
-    for name in ["unlogged", "alpha", "late", "beta"] {
+    work.some_commits(20, &["late", "unlogged", "alpha", "loose"], 300);
+    for name in ["unlogged", "alpha", "late", "beta", "loose"] {
         work.persist_keyspace(name);
-        work.some_commits(5, &["alpha", "late", "unlogged"], 300);
+        work.some_commits(5, &["alpha", "late", "unlogged", "loose"], 300);
     }
-    work.db().open_keyspace("alpha").unwrap().compact().unwrap();
-    work.some_commits(10, &["alpha", "beta", "late", "unlogged"], 300);
+    work.compact("alpha");
+    work.compact("beta");
+    work.some_commits(10, &ALL, 300);
     work.reopen();
-    work.some_commits(20, &["alpha", "beta", "late", "unlogged"], 20_000);
+    work.some_commits(20, &ALL, 20_000);
     work.persist_keyspace("alpha");
-    work.db().open_keyspace("beta").unwrap().compact().unwrap();
-    work.some_commits(20, &["alpha", "beta", "late", "unlogged"], 20_000);
+    work.compact("beta");
+    work.some_commits(20, &ALL, 20_000);
+    work.compact("loose");
+    work.some_commits(10, &ALL, 20_000);
     work.reopen();
-    work.some_commits(5, &["alpha", "beta", "late", "unlogged"], 300);
+    work.some_commits(5, &ALL, 300);
     work.db = None;
     work
 }
@@ -160,8 +171,7 @@ struct Case {
     at: usize,
     cut: PowerCut,
     image: MemoryFs,
-    needed: usize,
-    unlogged: usize,
+    needed: [usize; PARTS],
     keyspaces: usize,
     cut_recovery: bool,
 }
@@ -187,11 +197,11 @@ fn cuts(at: usize, unsynced: usize) -> Vec<PowerCut> {
     cuts
 }
 
-fn check_open(history: &History, case: &Case) -> Result<(Database, (usize, usize)), String> {
+fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS]), String> {
     let db = open(&case.image, case.layer).map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
-    let found = history.find(state, case.at, case.needed, case.unlogged)?;
-    let made = ["alpha", "beta", "unlogged", "late"];
+    let found = history.find(state, case.at, case.needed)?;
+    let made = ["alpha", "beta", "unlogged", "loose", "late"];
     for name in &made[..case.keyspaces] {
         db.open_keyspace(name).map_err(|error| error.to_string())?;
     }
@@ -203,11 +213,11 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     if case.cut_recovery {
         check_cut_recovery(history, case)?;
     }
-    let (db, (logged, _)) = check_open(history, case)?;
+    let (db, found) = check_open(history, case)?;
     let problem = |error: Error| format!("after recovery: {error:?}");
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
     let exists = |(keyspace, ..): &Change| db.open_keyspace(keyspace).is_ok();
-    let alike = history.alike(logged).filter(|changes| changes.iter().all(exists));
+    let alike = history.alike(found[LOGGED]).filter(|changes| changes.iter().all(exists));
     create(&db, "late", case.layer).map_err(problem)?;
     let new: Change = ("late", b"written after recovery".to_vec(), Some(b"kept".to_vec()));
     let changes = alike.unwrap_or_else(|| vec![new]);
@@ -229,13 +239,13 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
 fn check_cut_recovery(history: &History, case: &Case) -> Result<(), String> {
     let fs = case.image.fork_traced();
     let mut recovering = case.again(fs.clone(), case.cut);
-    let (db, (logged, unlogged)) = check_open(history, &recovering)?;
+    let (db, found) = check_open(history, &recovering)?;
     let opened = fs.operations();
     drop(db);
     for at in 0..=opened {
         if at == opened {
             // What was seen after recovery stays.
-            (recovering.needed, recovering.unlogged) = (logged, unlogged);
+            recovering.needed = found;
         }
         let seed = PowerCut::Random((case.at * 1000 + at) as u64);
         for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::KeepOnly(at % 7), seed] {
@@ -260,8 +270,9 @@ fn check_all(history: &History, cases: &Mutex<Receiver<Case>>) -> Vec<String> {
     }
 }
 
-/// Cuts the power at every `step`-th boundary of the workload.
+/// Cuts the power at every `step`-th boundary of the workload, at more of them with more effort.
 fn cut_everywhere(layer: Layer, step: usize) {
+    let step = (2 * step / effort()).max(1);
     let Work { fs, history, .. } = work(layer);
     let history = Arc::new(history);
     let (images, cases) = sync_channel::<Case>(16);
@@ -283,8 +294,7 @@ fn cut_everywhere(layer: Layer, step: usize) {
                 at,
                 cut,
                 image,
-                needed: if killed { promise.handed_over } else { promise.synced },
-                unlogged: promise.unlogged,
+                needed: promise.needed(killed),
                 keyspaces: promise.keyspaces,
                 cut_recovery: usize::is_multiple_of(made, RECOVERY_CUTS),
             };
@@ -310,17 +320,18 @@ fn cut_everywhere(layer: Layer, step: usize) {
 
 #[test]
 fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
-    cut_everywhere(Layer::Positional, 1);
+    cut_everywhere(Layer::Positional, 2);
+    cut_everywhere(Layer::Mmap, 12);
 }
 
 #[test]
 fn power_cuts_while_whole_blocks_are_written_leave_a_prefix() {
-    cut_everywhere(Layer::Block { block_size: 4096 }, 4);
-    cut_everywhere(Layer::Direct { block_size: 4096 }, 4);
+    cut_everywhere(Layer::Block { block_size: 4096 }, 12);
+    cut_everywhere(Layer::Direct { block_size: 4096 }, 12);
 }
 
 #[test]
 fn power_cuts_while_pages_are_written_back_leave_a_prefix() {
-    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 4);
-    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 4);
+    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 12);
+    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 12);
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{Database, Durability, Error, ErrorKind, KeyspaceOptions};
 
-use crate::history::{self, Change, Dice, Fingerprint, History};
+use crate::history::{self, Change, Dice, Fingerprint, History, PARTS};
 
 const EIO: Errno = Errno::Raw(5);
 const NO_SPACE: Errno = Errno::Raw(28);
@@ -38,6 +38,7 @@ const WORKLOAD: &[Step] = &[
     Step::Create("unlogged"),
     Step::Commit(4),
     Step::Create("beta"),
+    Step::Create("loose"),
     Step::Large(90_000),
     Step::Large(90_000),
     Step::Commit(3),
@@ -47,11 +48,14 @@ const WORKLOAD: &[Step] = &[
     Step::Large(150_000),
     Step::PersistKeyspace("alpha"),
     Step::PersistKeyspace("beta"),
+    Step::PersistKeyspace("loose"),
     Step::Commit(2),
     Step::Compact("alpha"),
+    Step::Compact("beta"),
     Step::Reopen,
     Step::Commit(4),
     Step::PersistKeyspace("unlogged"),
+    Step::Compact("loose"),
     Step::Large(200_000),
     Step::Compact("beta"),
     Step::Commit(3),
@@ -113,10 +117,10 @@ impl Run {
             }
         };
         let promised = self.history.promised();
-        let found = self.history.find(state, 0, promised.handed_over, promised.unlogged);
-        let (logged, unlogged) = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
+        let found = self.history.find(state, 0, promised.needed(true));
+        let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
         // From here on the history is what was found.
-        if (logged, unlogged) != (self.history.commits(), self.history.commits()) {
+        if found != [self.history.commits(); PARTS] {
             let model = self.read_model();
             self.history = History::new();
             self.history.begin(0, &model);
@@ -129,7 +133,7 @@ impl Run {
     fn read_model(&self) -> Vec<Change> {
         let db = self.db.as_ref().unwrap();
         let mut all = Vec::new();
-        for (name, _) in history::KEYSPACES {
+        for (name, ..) in history::KEYSPACES {
             let Ok(keyspace) = db.open_keyspace(name) else { continue };
             for entry in keyspace.iter() {
                 let (key, value) = entry.unwrap();
@@ -141,9 +145,7 @@ impl Run {
 
     fn promise_all(&mut self) {
         let commits = self.history.commits();
-        self.history.promise(0, |promise| {
-            (promise.synced, promise.handed_over, promise.unlogged) = (commits, commits, commits);
-        });
+        self.history.promise(0, |promise| promise.all(commits));
     }
 
     /// What the open handle shows is what was acknowledged, with or without the commit that failed.
@@ -223,7 +225,7 @@ impl Run {
 
     fn changes(&mut self) -> Vec<Change> {
         let db = self.db.as_ref().unwrap();
-        let names: Vec<_> = history::KEYSPACES.iter().map(|&(name, _)| name).collect();
+        let names: Vec<_> = history::KEYSPACES.iter().map(|&(name, ..)| name).collect();
         let known: Vec<_> = names.into_iter().filter(|n| db.open_keyspace(n).is_ok()).collect();
         let mut changes = Vec::new();
         for _ in 0..3 {
@@ -255,7 +257,8 @@ impl Run {
                 self.call(step, |db| db.open_keyspace(name)?.persist());
                 let commits = self.history.commits();
                 if !history::is_logged(name) {
-                    self.history.promise(0, |promise| promise.unlogged = commits);
+                    let part = history::part_of(name);
+                    self.history.promise(0, |promise| promise.persisted[part] = commits);
                 }
             }
             Step::Persist => {
@@ -289,16 +292,13 @@ impl Run {
         self.faulty.disarm();
         let promised = self.history.promised();
         let at = self.memory.operations();
-        for (cut, needed) in [
-            (PowerCut::KeepAll, promised.handed_over),
-            (PowerCut::DropUnsynced, promised.synced),
-            (PowerCut::Random(at as u64), promised.synced),
-        ] {
+        for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::Random(at as u64)] {
             let image = self.memory.image(at, cut);
             let db = history::open(&image)
                 .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
             let state = Fingerprint::of(&db).unwrap();
-            let found = self.history.find(state, 0, needed, promised.unlogged);
+            let needed = promised.needed(cut == PowerCut::KeepAll);
+            let found = self.history.find(state, 0, needed);
             found.unwrap_or_else(|problem| panic!("{cut:?}: {problem} after {:#?}", self.told));
             let report = db.verify().unwrap();
             assert!(report.problems.is_empty(), "{:?} after {:#?}", report.problems, self.told);
@@ -357,7 +357,7 @@ fn any_single_fault_loses_nothing_that_was_acknowledged() {
 
 #[test]
 fn a_failed_sync_is_never_followed_by_an_acknowledgement_that_is_lost() {
-    let names = [".log", "catalog", "manifest", ".table"];
+    let names = [".log", "catalog", "manifest", ".table", ".data", ".index"];
     let steps = 0..=WORKLOAD.len();
     let cases: Vec<_> = steps.flat_map(|step| names.map(|name| (step, name))).collect();
     in_parallel(cases, |&(step, name)| {

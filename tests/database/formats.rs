@@ -7,19 +7,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turbidite::vfs::{DiskFs, Fs, MemoryFs};
-use turbidite::{Database, Keyspace, KeyspaceOptions};
+use turbidite::{Database, EngineKind, Keyspace, KeyspaceOptions, Layer};
 
-use crate::setup::{files_below, layers};
+use crate::setup::{self, files_below, layers, options};
 
-/// Set to make the files of the present version anew.
+/// Set to make the files that are missing.
 const REGENERATE: &str = "TURBIDITE_WRITE_TESTDATA";
 const LOGGED: &str = "logged";
 const UNLOGGED: &str = "unlogged";
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn stored() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/v1")
+/// A database that is kept: its directory, and the engine of both its keyspaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Golden {
+    name: &'static str,
+    engine: EngineKind,
+}
+
+const GOLDEN: [Golden; 2] = [
+    Golden { name: "v1", engine: EngineKind::Lsm },
+    Golden { name: "v1-hash", engine: EngineKind::Hash },
+];
+
+impl Golden {
+    fn dir(self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(self.name)
+    }
+
+    fn options(self, name: &str) -> KeyspaceOptions {
+        options(self.engine).log(name == LOGGED)
+    }
 }
 
 // ---- what the database holds ----
@@ -31,10 +49,12 @@ enum Step {
     Both(Vec<u8>, Vec<u8>),
     Persist(&'static str),
     Compact(&'static str),
+    Reopen,
 }
 
-/// Always the same: tables on the deepest level and on level 0, with tombstones; an unlogged keyspace; and
-/// writes that are only in the log.
+/// Always the same: files of compacted data and others with tombstones for it, which is tables on the deepest level
+/// and on level 0, or segments before a checkpoint and behind it; an unlogged keyspace; and writes that are only in
+/// the log.
 fn steps() -> Vec<Step> {
     let put = |name, key: &[u8], value: Vec<u8>| Step::Write(name, key.to_vec(), Some(value));
     let mut steps = Vec::new();
@@ -49,6 +69,7 @@ fn steps() -> Vec<Step> {
     steps.push(put(LOGGED, b"large", (0..40_000_u32).map(|n| ((n * n) >> 3) as u8).collect()));
     steps.push(Step::Both(b"\0both\xff".to_vec(), b"early".to_vec()));
     steps.push(Step::Compact(LOGGED));
+    steps.push(Step::Reopen);
     for number in (0..600_u32).step_by(5) {
         steps.push(Step::Write(LOGGED, format!("record {number:05}").into_bytes(), None));
         steps.push(put(LOGGED, format!("record {:05}", number + 1).as_bytes(), b"new".to_vec()));
@@ -62,6 +83,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::Write(LOGGED, b"record 00007".to_vec(), None));
     steps.push(put(UNLOGGED, b"\xff\0", b"late".to_vec()));
     steps.push(Step::Both(b"\0both\xff".to_vec(), b"late".to_vec()));
+    steps.push(Step::Persist(UNLOGGED));
     steps
 }
 
@@ -80,7 +102,7 @@ fn expected() -> BTreeMap<&'static str, Map> {
                 let insert = |map: &mut Map| map.insert(key.clone(), value.clone());
                 maps.values_mut().for_each(|map| drop(insert(map)));
             }
-            Step::Persist(_) | Step::Compact(_) => {}
+            Step::Persist(_) | Step::Compact(_) | Step::Reopen => {}
         }
     }
     maps
@@ -88,15 +110,16 @@ fn expected() -> BTreeMap<&'static str, Map> {
 
 // ---- making the files ----
 
-/// Runs the steps in memory and gives the files, by their path below the database.
-fn generate() -> BTreeMap<String, Vec<u8>> {
+/// Runs the steps in memory and gives the files, by their path below the database, as a kill at the end leaves them.
+fn generate(golden: Golden) -> BTreeMap<String, Vec<u8>> {
     let (fs, path) = (MemoryFs::new(), Path::new("/v1"));
-    let database = Database::builder(path).file_system(Arc::new(fs.clone())).open().unwrap();
-    let open = |name| {
-        let options = KeyspaceOptions::lsm().log(name == LOGGED);
-        (name, database.keyspace(name, options).unwrap())
+    let open = || {
+        let database = Database::builder(path).file_system(Arc::new(fs.clone())).open().unwrap();
+        let keyspace = |name| (name, database.keyspace(name, golden.options(name)).unwrap());
+        let keyspaces: BTreeMap<&str, Keyspace> = [LOGGED, UNLOGGED].map(keyspace).into();
+        (database, keyspaces)
     };
-    let keyspaces: BTreeMap<&str, Keyspace> = [LOGGED, UNLOGGED].map(open).into();
+    let (mut database, mut keyspaces) = open();
     for step in steps() {
         match step {
             Step::Write(name, key, Some(value)) => keyspaces[name].put(key, value).unwrap(),
@@ -108,17 +131,21 @@ fn generate() -> BTreeMap<String, Vec<u8>> {
             }
             Step::Persist(name) => keyspaces[name].persist().unwrap(),
             Step::Compact(name) => keyspaces[name].compact().unwrap(),
+            Step::Reopen => {
+                keyspaces.clear();
+                database.close().unwrap();
+                (database, keyspaces) = open();
+            }
         }
     }
-    drop(keyspaces);
-    database.close().unwrap();
+    database.settle().unwrap();
     let below = |path: PathBuf| path.strip_prefix("/v1").unwrap().to_str().unwrap().to_owned();
-    fs.files().into_iter().map(|(path, bytes)| (below(path), bytes)).collect()
+    fs.fork().files().into_iter().map(|(path, bytes)| (below(path), bytes)).collect()
 }
 
 /// Stores each file without the zeros at its end, and its length in a manifest.
-fn store(files: &BTreeMap<String, Vec<u8>>) {
-    let dir = stored();
+fn store(golden: Golden, files: &BTreeMap<String, Vec<u8>>) {
+    let dir = golden.dir();
     if dir.exists() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
@@ -134,11 +161,11 @@ fn store(files: &BTreeMap<String, Vec<u8>>) {
 }
 
 /// The files as they were before [`store`].
-fn load() -> BTreeMap<String, Vec<u8>> {
-    let manifest = std::fs::read_to_string(stored().join("lengths.txt")).unwrap();
+fn load(golden: Golden) -> BTreeMap<String, Vec<u8>> {
+    let manifest = std::fs::read_to_string(golden.dir().join("lengths.txt")).unwrap();
     let load = |line: &str| {
         let (len, name) = line.split_once(' ').unwrap();
-        let mut bytes = std::fs::read(stored().join("files").join(name)).unwrap();
+        let mut bytes = std::fs::read(golden.dir().join("files").join(name)).unwrap();
         bytes.resize(len.parse().unwrap(), 0);
         (name.to_owned(), bytes)
     };
@@ -146,10 +173,10 @@ fn load() -> BTreeMap<String, Vec<u8>> {
 }
 
 /// A copy of the stored database on a real disk.
-fn unpack() -> tempfile::TempDir {
+fn unpack(golden: Golden) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let fs = DiskFs::new();
-    for (name, bytes) in load() {
+    for (name, bytes) in load(golden) {
         let path = dir.path().join(name);
         fs.create_dir(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
@@ -163,11 +190,7 @@ fn contents(database: &Database) -> BTreeMap<String, Map> {
     let names = database.keyspaces().into_iter().map(|info| info.name);
     let content = |name: String| {
         let keyspace = database.open_keyspace(&name).unwrap();
-        let own = |item: turbidite::Result<(turbidite::Slice, turbidite::Slice)>| {
-            let (key, value) = item.unwrap();
-            (key.to_vec(), value.to_vec())
-        };
-        (name, keyspace.iter().map(own).collect())
+        (name, setup::contents(keyspace.iter()))
     };
     names.map(content).collect()
 }
@@ -182,64 +205,81 @@ fn check(database: &Database) {
 
 #[test]
 fn version_1_is_read_and_written_on() {
-    if std::env::var_os(REGENERATE).is_some() {
-        store(&generate());
+    for golden in GOLDEN {
+        // What is there stays as it is.
+        if std::env::var_os(REGENERATE).is_some() && !golden.dir().exists() {
+            store(golden, &generate(golden));
+        }
+        layers().into_iter().for_each(|layer| read_and_write_on(golden, layer));
     }
-    for layer in layers() {
-        let dir = unpack();
-        let open = || Database::builder(dir.path()).log_layer(layer).create(false).open().unwrap();
-        let database = open();
-        check(&database);
-        assert!(database.recovery().replayed_batches > 50, "the log had to be replayed");
-        assert_eq!(database.recovery().dropped_bytes, 0);
-        let options = KeyspaceOptions::lsm().layer(layer);
-        let logged = database.keyspace(LOGGED, options.clone()).unwrap();
-        let unlogged = database.keyspace(UNLOGGED, options.log(false)).unwrap();
+}
+
+fn read_and_write_on(golden: Golden, layer: Layer) {
+    let dir = unpack(golden);
+    let open = || Database::builder(dir.path()).log_layer(layer).create(false).open().unwrap();
+    let database = open();
+    check(&database);
+    assert!(database.recovery().replayed_batches > 50, "the log had to be replayed");
+    assert_eq!(database.recovery().dropped_bytes, 0);
+    let keyspace = |name| database.keyspace(name, golden.options(name).layer(layer)).unwrap();
+    let (logged, unlogged) = (keyspace(LOGGED), keyspace(UNLOGGED));
+    if golden.engine == EngineKind::Lsm {
         let levels: Vec<u32> = logged.stats().levels.iter().map(|level| level.level).collect();
         assert!(levels.len() == 2 && levels[0] == 0, "tables on two levels: {levels:?}");
-        // Writing goes on.
-        let mut batch = database.batch();
-        batch.put(&logged, "added", "1").put(&unlogged, "added", "2");
-        batch.commit().unwrap();
-        logged.compact().unwrap();
-        drop((logged, unlogged));
-        database.close().unwrap();
-        let database = open();
-        for (name, value) in [(LOGGED, "1"), (UNLOGGED, "2")] {
-            let keyspace = database.open_keyspace(name).unwrap();
-            assert_eq!(keyspace.get("added").unwrap().unwrap(), value);
-            keyspace.delete("added").unwrap();
-        }
-        check(&database);
     }
+    // Writing goes on.
+    let mut batch = database.batch();
+    batch.put(&logged, "added", "1").put(&unlogged, "added", "2");
+    batch.commit().unwrap();
+    logged.compact().unwrap();
+    drop((logged, unlogged));
+    database.close().unwrap();
+    let database = open();
+    for (name, value) in [(LOGGED, "1"), (UNLOGGED, "2")] {
+        let keyspace = database.open_keyspace(name).unwrap();
+        assert_eq!(keyspace.get("added").unwrap().unwrap(), value);
+        keyspace.delete("added").unwrap();
+    }
+    check(&database);
 }
 
 #[test]
 fn version_1_is_read_without_changing_a_byte() {
-    let dir = unpack();
-    let before = files_below(dir.path());
-    let database = Database::builder(dir.path()).read_only(true).open().unwrap();
-    check(&database);
-    database.close().unwrap();
-    assert!(files_below(dir.path()) == before);
+    for golden in GOLDEN {
+        let dir = unpack(golden);
+        let before = files_below(dir.path());
+        let database = Database::builder(dir.path()).read_only(true).open().unwrap();
+        check(&database);
+        database.close().unwrap();
+        assert!(files_below(dir.path()) == before);
+    }
 }
 
 #[test]
 fn what_the_steps_make_is_what_is_expected() {
-    let fs = MemoryFs::new();
-    for (name, bytes) in generate() {
-        fs.write_file(&Path::new("/copy").join(name), &bytes).unwrap();
+    for golden in GOLDEN {
+        let fs = MemoryFs::new();
+        for (name, bytes) in generate(golden) {
+            fs.write_file(&Path::new("/copy").join(name), &bytes).unwrap();
+        }
+        let database = Database::builder("/copy").file_system(Arc::new(fs)).create(false).open();
+        check(&database.unwrap());
     }
-    let database = Database::builder("/copy").file_system(Arc::new(fs)).create(false).open();
-    check(&database.unwrap());
 }
 
 #[test]
 fn what_is_stored_is_small_and_has_all_kinds_of_files() {
-    let stored = load();
-    let size: usize = stored.values().map(Vec::len).sum();
-    assert!(size < 1 << 20, "{size} bytes");
-    for part in ["catalog-", "log/", "keyspaces/1/manifest-", "keyspaces/2/manifest-", ".table"] {
-        assert!(stored.keys().any(|name| name.contains(part)), "{part}");
+    for golden in GOLDEN {
+        let stored = load(golden);
+        let size: usize = stored.values().map(Vec::len).sum();
+        assert!(size < 1 << 20, "{size} bytes");
+        let kinds: &[&str] = match golden.engine {
+            EngineKind::Hash => &[".data", ".index"],
+            _ => &[".table"],
+        };
+        let all = ["catalog-", "log/", "keyspaces/1/manifest-", "keyspaces/2/manifest-"];
+        for part in all.iter().chain(kinds) {
+            assert!(stored.keys().any(|name| name.contains(part)), "{part}");
+        }
     }
 }

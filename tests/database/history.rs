@@ -1,21 +1,35 @@
 //! What a single-threaded workload did to a database, commit by commit, and what must be left of it.
 //!
-//! The state after each commit is kept as a sum of hashes, one number for all keyspaces with a log and one
-//! for those without, so that thousands of recovered databases can each be found in the history quickly.
+//! The state after each commit is kept as sums of hashes, one number for each part that recovers by itself: all
+//! keyspaces with a log together, and each one without. So thousands of recovered databases can each be found in
+//! the history quickly.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use turbidite::vfs::{Fs, MemoryFs};
-use turbidite::{Batch, Database, DatabaseBuilder, Durability, KeyspaceOptions, Result};
+use turbidite::{
+    Batch, Database, DatabaseBuilder, Durability, EngineKind, KeyspaceOptions, Result,
+};
+
+use crate::setup::{self, is_ordered};
 
 /// Directories are missing above it, so that making them durable is part of what is tested.
 pub(crate) const PATH: &str = "/made/for/this/db";
 
-/// The keyspaces, and whether they have a log.
-pub(crate) const KEYSPACES: [(&str, bool); 4] =
-    [("alpha", true), ("beta", true), ("late", true), ("unlogged", false)];
+/// The keyspaces: their engine, and the part they recover with.
+pub(crate) const KEYSPACES: [(&str, EngineKind, usize); 5] = [
+    ("alpha", EngineKind::Lsm, LOGGED),
+    ("beta", EngineKind::Hash, LOGGED),
+    ("late", EngineKind::Lsm, LOGGED),
+    ("unlogged", EngineKind::Lsm, 1),
+    ("loose", EngineKind::Hash, 2),
+];
+/// The part of all keyspaces with a log; each of the others is one of its own.
+pub(crate) const LOGGED: usize = 0;
+/// How many parts there are.
+pub(crate) const PARTS: usize = 3;
 
 pub(crate) fn builder(fs: Arc<dyn Fs>) -> DatabaseBuilder {
     Database::builder(PATH).memory_budget(8 << 20).file_system(fs)
@@ -25,8 +39,30 @@ pub(crate) fn open(fs: &MemoryFs) -> Result<Database> {
     builder(Arc::new(fs.clone())).open()
 }
 
+fn engine_and_part(keyspace: &str) -> (EngineKind, usize) {
+    let known = KEYSPACES.iter().find(|(name, ..)| *name == keyspace);
+    known.map(|&(_, engine, part)| (engine, part)).expect("it is one of the keyspaces")
+}
+
+/// The keyspaces of a part.
+fn names_of(part: usize) -> String {
+    let of_part = KEYSPACES.iter().filter(|keyspace| keyspace.2 == part);
+    of_part.map(|keyspace| keyspace.0).collect::<Vec<_>>().join(", ")
+}
+
+/// The part that a keyspace recovers with.
+pub(crate) fn part_of(keyspace: &str) -> usize {
+    engine_and_part(keyspace).1
+}
+
 pub(crate) fn is_logged(keyspace: &str) -> bool {
-    KEYSPACES.iter().any(|&(name, logged)| name == keyspace && logged)
+    part_of(keyspace) == LOGGED
+}
+
+/// What a keyspace is made of.
+pub(crate) fn options(keyspace: &str) -> KeyspaceOptions {
+    let (engine, part) = engine_and_part(keyspace);
+    setup::options(engine).log(part == LOGGED)
 }
 
 /// A small generator of numbers, the same for the same seed.
@@ -58,19 +94,16 @@ fn entry_hash(keyspace: &str, key: &[u8], value: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The state of a database: a number for all keyspaces with a log, and one for those without.
+/// The state of a database: a number for each part.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Fingerprint {
-    pub(crate) logged: u64,
-    pub(crate) unlogged: u64,
-}
+pub(crate) struct Fingerprint([u64; PARTS]);
 
 impl Fingerprint {
     fn part(&mut self, keyspace: &str) -> &mut u64 {
-        if is_logged(keyspace) { &mut self.logged } else { &mut self.unlogged }
+        &mut self.0[part_of(keyspace)]
     }
 
-    /// Reads all of `db`, forwards, and counts it backwards.
+    /// Reads all of `db`, forwards, and counts it, backwards where there is an order.
     pub(crate) fn of(db: &Database) -> Result<Self> {
         let mut found = Self::default();
         for info in db.keyspaces() {
@@ -81,6 +114,10 @@ impl Fingerprint {
                 let part = found.part(&info.name);
                 *part = part.wrapping_add(entry_hash(&info.name, &key, &value));
                 count += 1;
+            }
+            if !is_ordered(info.engine) {
+                assert_eq!(count, keyspace.count()?, "{} is counted wrongly", info.name);
+                continue;
             }
             let mut cursor = keyspace.cursor()?;
             cursor.seek_to_last()?;
@@ -134,7 +171,7 @@ pub(crate) fn commit(db: &Database, changes: &[Change], durability: Durability) 
 }
 
 pub(crate) fn create(db: &Database, name: &str) -> Result<()> {
-    db.keyspace(name, KeyspaceOptions::lsm().log(is_logged(name))).map(drop)
+    db.keyspace(name, options(name)).map(drop)
 }
 
 /// What must be there from a moment on.
@@ -144,10 +181,24 @@ pub(crate) struct Promise {
     pub(crate) synced: usize,
     /// So many commits survive a kill.
     pub(crate) handed_over: usize,
-    /// So many commits survive anything in the keyspaces without a log.
-    pub(crate) unlogged: usize,
+    /// So many commits survive anything, in each part.
+    pub(crate) persisted: [usize; PARTS],
     /// So many of [`KEYSPACES`] in the order they were made exist.
     pub(crate) keyspaces: usize,
+}
+
+impl Promise {
+    /// How many commits of each part must be there after a kill, or after power loss.
+    pub(crate) fn needed(&self, killed: bool) -> [usize; PARTS] {
+        let mut needed = self.persisted;
+        needed[LOGGED] = if killed { self.handed_over } else { self.synced };
+        needed
+    }
+
+    /// All of `commits` survive anything.
+    pub(crate) fn all(&mut self, commits: usize) {
+        (self.synced, self.handed_over, self.persisted) = (commits, commits, [commits; PARTS]);
+    }
 }
 
 /// The commits of a workload and the promises made on the way, at positions of a trace.
@@ -158,8 +209,8 @@ pub(crate) struct History {
     begun: Vec<usize>,
     /// What each commit wrote.
     changes: Vec<Vec<Change>>,
-    logged: HashMap<u64, Vec<usize>>,
-    unlogged: HashMap<u64, Vec<usize>>,
+    /// After how many commits each part was in a state.
+    states: [HashMap<u64, Vec<usize>>; PARTS],
     promises: Vec<(usize, Promise)>,
 }
 
@@ -176,9 +227,9 @@ impl History {
     }
 
     fn note_state(&mut self) {
-        let (Fingerprint { logged, unlogged }, at) = (self.model.fingerprint, self.begun.len());
-        self.logged.entry(logged).or_default().push(at);
-        self.unlogged.entry(unlogged).or_default().push(at);
+        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.0) {
+            states.entry(hash).or_default().push(self.begun.len());
+        }
     }
 
     /// Notes a commit that is about to be tried when the trace stands at `at`.
@@ -200,11 +251,8 @@ impl History {
 
     /// Takes back the last commit, which did not happen; `before` is the model as it was.
     pub(crate) fn withdraw(&mut self, before: Model) {
-        let withdrawn = self.model.fingerprint;
-        for (part, hash) in
-            [(&mut self.logged, withdrawn.logged), (&mut self.unlogged, withdrawn.unlogged)]
-        {
-            part.get_mut(&hash).expect("it was noted").pop();
+        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.0) {
+            states.get_mut(&hash).expect("it was noted").pop();
         }
         self.begun.pop();
         self.changes.pop();
@@ -227,28 +275,31 @@ impl History {
         self.promises[self.promises.partition_point(|&(since, _)| since <= at) - 1].1
     }
 
-    /// Finds a recovered state: the last commit of its logged and of its unlogged part. An error if it is
-    /// no state there ever was up to `at`, or an older one than `needed` and `unlogged` say.
+    /// Finds a recovered state: the last commit of each of its parts. An error if it is no state there ever was up
+    /// to `at`, or an older one than `needed` says.
     pub(crate) fn find(
         &self,
         state: Fingerprint,
         at: usize,
-        needed: usize,
-        unlogged: usize,
-    ) -> std::result::Result<(usize, usize), String> {
+        needed: [usize; PARTS],
+    ) -> std::result::Result<[usize; PARTS], String> {
         let begun = self.begun.partition_point(|&start| start <= at);
-        let pick = |part: &HashMap<u64, Vec<usize>>, hash, needed, what| {
-            let commits = part.get(&hash).map_or(&[][..], |commits| commits);
-            let fits = commits.iter().rfind(|&&commit| commit <= begun);
-            match fits {
-                Some(&commit) if commit >= needed => Ok(commit),
-                Some(commit) => Err(format!("{what}: {commit} commits are left of {needed}")),
-                None => Err(format!("{what}: no prefix of the {begun} commits; {needed} needed")),
-            }
-        };
-        Ok((
-            pick(&self.logged, state.logged, needed, "with a log")?,
-            pick(&self.unlogged, state.unlogged, unlogged, "without a log")?,
-        ))
+        let mut found = [0; PARTS];
+        for part in 0..PARTS {
+            let commits = self.states[part].get(&state.0[part]).map_or(&[][..], |commits| commits);
+            let what = names_of(part);
+            let needed = needed[part];
+            found[part] = match commits.iter().rfind(|&&commit| commit <= begun) {
+                Some(&commit) if commit >= needed => commit,
+                Some(commit) => {
+                    return Err(format!("{what}: {commit} commits are left of {needed}"));
+                }
+                None => {
+                    let what = format!("{what}: no prefix of the {begun} commits; {needed} needed");
+                    return Err(what);
+                }
+            };
+        }
+        Ok(found)
     }
 }

@@ -9,22 +9,49 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use turbidite::{Database, KeyspaceOptions, Layer};
+use turbidite::{Database, EngineKind, Keyspace, Layer};
 
 use crate::history::Dice;
+use crate::setup::{ENGINES, contents, layers, options};
 
-/// Names the database to the child, and its log's layer.
+/// Tells the child the layer of all files, the engine of the first keyspace, and the database.
 const CHILD: &str = "TURBIDITE_KILLED_CHILD";
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 2;
 const WRITERS: usize = 2;
 /// In front of what the child says: the test harness says things too.
 const SAYS: &str = "acknowledged ";
 
-fn open(path: &Path, layer: &str) -> Database {
-    let layer: Layer = layer.parse().unwrap();
-    // A cache that is smaller than what the log writes between two syncs.
-    let layer = layer.with_page_cache_pages(16).unwrap_or(layer);
-    Database::builder(path).memory_budget(8 << 20).log_layer(layer).open().unwrap()
+/// The layer of all files, and the engine of the first keyspace; the second one is on the other engine.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    layer: Layer,
+    engine: EngineKind,
+}
+
+impl Kind {
+    fn new(layer: &str, engine: &str) -> Self {
+        let layer: Layer = layer.parse().unwrap();
+        // A cache that is smaller than what the log writes between two syncs.
+        let layer = layer.with_page_cache_pages(16).unwrap_or(layer);
+        Self { layer, engine: engine.parse().unwrap() }
+    }
+
+    fn open(self, path: &Path) -> Database {
+        Database::builder(path).memory_budget(8 << 20).log_layer(self.layer).open().unwrap()
+    }
+
+    fn keyspaces(self, db: &Database) -> [Keyspace; 2] {
+        let second = ENGINES.into_iter().find(|&other| other != self.engine).unwrap();
+        [("one", self.engine), ("two", second)]
+            .map(|(name, engine)| db.keyspace(name, options(engine).layer(self.layer)).unwrap())
+    }
+}
+
+/// What a writer has in a keyspace, in order.
+fn written_by(keyspace: &Keyspace, writer: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = contents(keyspace.iter());
+    all.retain(|key, _| key.starts_with(format!("{writer} ").as_bytes()));
+    all
 }
 
 fn key(writer: usize, number: u64) -> String {
@@ -46,20 +73,20 @@ fn is_batch(number: u64) -> bool {
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Ok(task) = std::env::var(CHILD) else { return };
-    let (layer, path) = task.split_once(' ').unwrap();
-    let db = open(Path::new(path), layer);
+    let [layer, engine, path] = task.splitn(3, ' ').collect::<Vec<_>>()[..] else { unreachable!() };
+    let kind = Kind::new(layer, engine);
+    let db = kind.open(Path::new(path));
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let db = &db;
-            scope.spawn(move || write_forever(db, writer));
+            scope.spawn(move || write_forever(kind, db, writer));
         }
     });
 }
 
-fn write_forever(db: &Database, writer: usize) {
-    let one = db.keyspace("one", KeyspaceOptions::lsm()).unwrap();
-    let two = db.keyspace("two", KeyspaceOptions::lsm()).unwrap();
-    let done = one.prefix(format!("{writer} ")).count() as u64;
+fn write_forever(kind: Kind, db: &Database, writer: usize) {
+    let [one, two] = kind.keyspaces(db);
+    let done = written_by(&one, writer).len() as u64;
     for number in done.. {
         let (key, value) = (key(writer, number), value(writer, number));
         if is_batch(number) {
@@ -75,10 +102,10 @@ fn write_forever(db: &Database, writer: usize) {
 }
 
 /// Lets a child write for a while, kills it, and gives the last number each writer had acknowledged.
-fn run_and_kill(path: &Path, layer: &str, time: Duration) -> BTreeMap<usize, u64> {
+fn run_and_kill(path: &Path, kind: Kind, time: Duration) -> BTreeMap<usize, u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child_that_writes_until_it_is_killed", "--nocapture"])
-        .env(CHILD, format!("{layer} {}", path.display()))
+        .env(CHILD, format!("{} {} {}", kind.layer, kind.engine, path.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
@@ -103,14 +130,12 @@ fn run_and_kill(path: &Path, layer: &str, time: Duration) -> BTreeMap<usize, u64
 }
 
 /// Checks the recovered database against what was acknowledged; gives the number of writes found.
-fn check(db: &Database, acknowledged: &BTreeMap<usize, u64>) -> u64 {
-    let one = db.keyspace("one", KeyspaceOptions::lsm()).unwrap();
-    let two = db.keyspace("two", KeyspaceOptions::lsm()).unwrap();
+fn check(kind: Kind, db: &Database, acknowledged: &BTreeMap<usize, u64>) -> u64 {
+    let [one, two] = kind.keyspaces(db);
     let mut found = 0;
     for writer in 0..WRITERS {
         let mut next = 0;
-        for entry in one.prefix(format!("{writer} ")) {
-            let (stored, bytes) = entry.unwrap();
+        for (stored, bytes) in written_by(&one, writer) {
             assert_eq!(*stored, *key(writer, next).as_bytes(), "a write is missing");
             assert_eq!(*bytes, *value(writer, next));
             next += 1;
@@ -119,8 +144,7 @@ fn check(db: &Database, acknowledged: &BTreeMap<usize, u64>) -> u64 {
         assert!(next >= promised, "writer {writer}: {next} of {promised} acknowledged writes");
         let batches = (0..next).filter(|&number| is_batch(number));
         let expected: Vec<_> = batches.map(|number| key(writer, number).into_bytes()).collect();
-        let stored: Vec<_> =
-            two.prefix(format!("{writer} ")).map(|entry| entry.unwrap().0.to_vec()).collect();
+        let stored: Vec<_> = written_by(&two, writer).into_keys().collect();
         assert_eq!(stored, expected, "a batch is there in part");
         found += next;
     }
@@ -129,48 +153,50 @@ fn check(db: &Database, acknowledged: &BTreeMap<usize, u64>) -> u64 {
     found
 }
 
-fn kill_again_and_again(layer: &str) {
+fn kill_again_and_again(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let mut dice = Dice::new(u64::from(std::process::id()));
     let mut found = 0;
     for _ in 0..ROUNDS {
-        let time = Duration::from_millis(100 + dice.roll(900) as u64);
-        let acknowledged = run_and_kill(&path, layer, time);
-        let db = open(&path, layer);
-        let now = check(&db, &acknowledged);
+        let time = Duration::from_millis(100 + dice.roll(700) as u64);
+        let acknowledged = run_and_kill(&path, kind, time);
+        let db = kind.open(&path);
+        let now = check(kind, &db, &acknowledged);
         assert!(now > found || acknowledged.is_empty());
         found = now;
         db.close().unwrap();
     }
-    assert!(found > 0, "nothing was ever written");
-    println!("{layer}: {found} writes survived {ROUNDS} kills");
+    println!("{kind:?}: {found} writes survived {ROUNDS} kills");
 }
 
-#[test]
-fn acknowledged_writes_survive_kills_with_a_mapped_log() {
-    kill_again_and_again("mmap");
-}
-
-#[test]
-fn acknowledged_writes_survive_kills_with_a_positional_log() {
-    kill_again_and_again("pos");
-}
-
-fn kill_in_blocks(name: &str) {
-    if crate::setup::layers().iter().any(|layer| layer.to_string() == name) {
-        kill_again_and_again(name);
+/// Over both engines, if the disk has this layer.
+fn kill_in(layer: &str) {
+    if layers().iter().any(|there| there.to_string() == layer) {
+        for engine in ENGINES {
+            kill_again_and_again(Kind::new(layer, &engine.to_string()));
+        }
     }
 }
 
 #[test]
-fn acknowledged_writes_survive_kills_with_a_log_in_blocks() {
-    kill_in_blocks("pos-block");
-    kill_in_blocks("pos-block-cache");
+fn acknowledged_writes_survive_kills_with_mapped_files() {
+    kill_in("mmap");
 }
 
 #[test]
-fn acknowledged_writes_survive_kills_with_a_direct_log() {
-    kill_in_blocks("pos-direct");
-    kill_in_blocks("pos-direct-cache");
+fn acknowledged_writes_survive_kills_with_positional_files() {
+    kill_in("pos");
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_with_files_in_blocks() {
+    kill_in("pos-block");
+    kill_in("pos-block-cache");
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_with_direct_files() {
+    kill_in("pos-direct");
+    kill_in("pos-direct-cache");
 }

@@ -11,21 +11,23 @@ use std::cell::Cell;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::setup::{layers, memory_layers};
 use operation::operations;
 use world::{Kind, World};
 
 /// How many histories are tried, unless `PROPTEST_CASES` says otherwise.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").map_or(40, |cases| cases.parse().expect("a number"))
+    std::env::var("PROPTEST_CASES").map_or(60, |cases| cases.parse().expect("a number"))
 }
 
 #[test]
 fn random_histories_give_the_answers_of_the_model() {
     let (flushes, compactions, reopenings) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let kinds =
-        prop_oneof![4 => Just(Kind::Memory), 1 => Just(Kind::Mapped), 1 => Just(Kind::Positional)];
+    let in_memory = select(memory_layers()).prop_map(Kind::Memory);
+    let kinds = prop_oneof![4 => in_memory, 1 => select(layers()).prop_map(Kind::Disk)];
     let mut runner =
         TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
     let result = runner.run(&(kinds, vec(operations(), 1..160)), |(kind, operations)| {

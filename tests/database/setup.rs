@@ -1,4 +1,4 @@
-//! Databases to test with: every file system and layer, with and without the log.
+//! Databases to test with: every engine over every layer, in memory and on disk, with and without the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,34 @@ use std::time::Duration;
 use tempfile::TempDir;
 use turbidite::vfs::{DiskFs, Fs, MemoryFs};
 use turbidite::{
-    Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions, Layer, MIN_MEMORY_BUDGET,
+    Database, DatabaseBuilder, EngineKind, Error, ErrorKind, Keyspace, KeyspaceOptions, Layer,
+    MIN_MEMORY_BUDGET, Range,
 };
 
 /// The name of the keyspace that tests of a single one use.
 pub(crate) const NAME: &str = "main";
 
+/// The engines.
+pub(crate) const ENGINES: [EngineKind; 2] = [EngineKind::Lsm, EngineKind::Hash];
+
+/// What a keyspace on this engine is made of.
+pub(crate) fn options(engine: EngineKind) -> KeyspaceOptions {
+    match engine {
+        EngineKind::Hash => KeyspaceOptions::hash(),
+        _ => KeyspaceOptions::lsm(),
+    }
+}
+
+/// Whether keyspaces on this engine have an order.
+pub(crate) fn is_ordered(engine: EngineKind) -> bool {
+    engine != EngineKind::Hash
+}
+
 /// A place for a database, and what to make of it there. Removed when dropped.
 pub(crate) struct Setup {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) path: PathBuf,
+    pub(crate) engine: EngineKind,
     pub(crate) options: KeyspaceOptions,
     pub(crate) log_layer: Layer,
     label: String,
@@ -26,27 +44,37 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    /// An LSM keyspace in memory.
     pub(crate) fn memory() -> Self {
         Self::on(Arc::new(MemoryFs::new()))
     }
 
     pub(crate) fn on(fs: Arc<impl Fs + 'static>) -> Self {
         let path = PathBuf::from("/data/test.db");
-        let (options, log_layer) = (KeyspaceOptions::lsm(), Layer::Mmap);
-        Self { fs, path, options, log_layer, label: "memory".into(), _dir: None }
+        let (engine, log_layer) = (EngineKind::Lsm, Layer::Mmap);
+        let options = options(engine);
+        Self { fs, path, engine, options, log_layer, label: "memory".into(), _dir: None }
     }
 
-    /// On disk; what is in blocks has its log in blocks too.
+    /// An LSM keyspace on disk.
     pub(crate) fn disk(layer: Layer) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self {
-            fs: Arc::new(DiskFs::new()),
-            path: dir.path().join("test.db"),
-            options: KeyspaceOptions::lsm().layer(layer),
-            log_layer: if layer.block_size().is_some() { layer } else { Layer::Mmap },
-            label: format!("disk, {layer}"),
-            _dir: Some(dir),
-        }
+        let mut setup = Self::on(Arc::new(MemoryFs::new()));
+        (setup.fs, setup.path) = (Arc::new(DiskFs::new()), dir.path().join("test.db"));
+        (setup.label, setup._dir) = ("disk".into(), Some(dir));
+        setup.layer(layer)
+    }
+
+    /// With another engine.
+    pub(crate) fn engine(self, engine: EngineKind) -> Self {
+        let label = format!("{}, {engine}", self.label);
+        Self { engine, options: options(engine), label, ..self }.layer(self.log_layer)
+    }
+
+    /// With the keyspace's files and the log in this layer.
+    pub(crate) fn layer(self, layer: Layer) -> Self {
+        let label = format!("{}, {layer}", self.label);
+        Self { options: self.options.layer(layer), log_layer: layer, label, ..self }
     }
 
     pub(crate) fn logged(self, logged: bool) -> Self {
@@ -54,12 +82,35 @@ impl Setup {
         Self { options: self.options.log(logged), label: format!("{}, {log}", self.label), ..self }
     }
 
-    /// Every file system and layer, with and without the log.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        [true, false].into_iter().flat_map(|logged| {
-            let disk = layers().into_iter().map(Self::disk);
-            disk.chain([Self::memory()]).map(move |setup| setup.logged(logged))
-        })
+    /// Every engine over every layer, in memory and on disk, there with or without the log in turn, and with
+    /// it or without it the other way round in memory: both are met with every engine and layer.
+    pub(crate) fn all() -> Vec<Self> {
+        ENGINES.into_iter().flat_map(Self::all_of).collect()
+    }
+
+    /// Those of [`all`](Self::all) with an order.
+    pub(crate) fn ordered() -> Vec<Self> {
+        ENGINES.into_iter().filter(|&engine| is_ordered(engine)).flat_map(Self::all_of).collect()
+    }
+
+    fn all_of(engine: EngineKind) -> impl Iterator<Item = Self> {
+        let in_memory = memory_layers().into_iter().enumerate();
+        let in_memory = in_memory.map(|(at, layer)| (at, Self::memory().layer(layer)));
+        let on_disk = layers().into_iter().enumerate();
+        let on_disk = on_disk.map(|(at, layer)| (at + 1, Self::disk(layer)));
+        in_memory
+            .chain(on_disk)
+            .map(move |(at, setup)| setup.engine(engine).logged(at % 2 == engine as usize % 2))
+    }
+
+    pub(crate) fn is_ordered(&self) -> bool {
+        is_ordered(self.engine)
+    }
+
+    /// What a second keyspace is made of: another engine, in the default layer, with the log.
+    pub(crate) fn other(&self) -> KeyspaceOptions {
+        let at = ENGINES.iter().position(|&engine| engine == self.engine);
+        options(ENGINES[(at.map_or(0, |at| at + 1)) % ENGINES.len()])
     }
 
     pub(crate) fn builder(&self) -> DatabaseBuilder {
@@ -98,13 +149,43 @@ impl fmt::Display for Setup {
     }
 }
 
-/// The layers that can be used on the disk that tests run on, with page caches that fit the smallest budget.
-pub(crate) fn layers() -> Vec<Layer> {
+/// All layers, with page caches that fit the smallest budget.
+pub(crate) fn memory_layers() -> Vec<Layer> {
     let small = |layer: Layer| layer.with_page_cache_pages(64).unwrap_or(layer);
+    Layer::ALL.into_iter().map(small).collect()
+}
+
+/// Those that can be used on the disk that tests run on.
+pub(crate) fn layers() -> Vec<Layer> {
     let direct = has_direct_io();
     let is_direct =
         |layer: &Layer| matches!(layer, Layer::Direct { .. } | Layer::DirectCache { .. });
-    Layer::ALL.into_iter().map(small).filter(|layer| direct || !is_direct(layer)).collect()
+    memory_layers().into_iter().filter(|layer| direct || !is_direct(layer)).collect()
+}
+
+/// All that a range gives, in any order. No key may come twice.
+pub(crate) fn contents(range: Range) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut map = BTreeMap::new();
+    for item in range {
+        let (key, value) = item.unwrap();
+        assert!(map.insert(key.to_vec(), value.to_vec()).is_none(), "{key:?} comes twice");
+    }
+    map
+}
+
+/// Checks that all that needs an order says that there is none.
+pub(crate) fn assert_no_order(keyspace: &Keyspace) {
+    let unsupported = |error: Option<Error>| {
+        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unsupported));
+    };
+    unsupported(keyspace.cursor().err());
+    for mut range in [keyspace.range("a".."b"), keyspace.range("a"..), keyspace.prefix("a")] {
+        unsupported(range.next().and_then(|item| item.err()));
+        assert!(range.next().is_none() && range.next_back().is_none(), "an error ends a range");
+    }
+    for mut range in [keyspace.range("a".."b"), keyspace.prefix("a"), keyspace.iter()] {
+        unsupported(range.next_back().and_then(|item| item.err()));
+    }
 }
 
 /// Whether the disk that tests run on has direct I/O; says so if not.

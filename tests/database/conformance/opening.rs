@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use turbidite::vfs::{Access, Fs, MemoryFs, PathKind, PowerCut};
 use turbidite::{
-    Database, Durability, Error, ErrorKind, KeyspaceOptions, Layer, RecoveryMode, Result,
+    Database, Durability, EngineKind, Error, ErrorKind, KeyspaceOptions, Layer, RecoveryMode,
+    Result,
 };
 
-use crate::setup::{NAME, Setup, files_below, layers};
+use crate::setup::{ENGINES, NAME, Setup, files_below, layers, options};
 
 fn kind(result: Result<Database>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
@@ -98,10 +99,15 @@ fn a_new_database_and_the_way_to_it_survive_a_power_cut() {
 fn engine_and_log_of_a_keyspace_are_fixed() {
     for setup in Setup::all() {
         let database = setup.open();
-        let other = |logged| KeyspaceOptions::lsm().log(logged);
+        let other = |logged| setup.options.clone().log(logged);
         let refused = |database: &Database| {
-            for (name, logged) in [("with", false), ("without", true)] {
-                let error = database.keyspace(name, other(logged)).unwrap_err();
+            for (name, options) in [
+                ("with", other(false)),
+                ("without", other(true)),
+                ("with", setup.other()),
+                ("without", setup.other().log(false)),
+            ] {
+                let error = database.keyspace(name, options).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Invalid);
                 assert!(error.to_string().contains(name), "{error}");
             }
@@ -115,13 +121,17 @@ fn engine_and_log_of_a_keyspace_are_fixed() {
         for (name, logged) in [("with", true), ("without", false)] {
             assert_eq!(database.keyspace(name, other(logged)).unwrap().count().unwrap(), 1);
             let info = database.keyspaces().into_iter().find(|info| info.name == name).unwrap();
-            assert_eq!(info.logged, logged, "{setup}");
+            assert_eq!((info.logged, info.engine), (logged, setup.engine), "{setup}");
         }
     }
 }
 
 #[test]
 fn the_layer_may_change() {
+    ENGINES.into_iter().for_each(change_the_layer);
+}
+
+fn change_the_layer(engine: EngineKind) {
     let setup = Setup::disk(Layer::Positional);
     let layers = layers();
     let last = *layers.last().unwrap();
@@ -129,11 +139,11 @@ fn the_layer_may_change() {
     for (opening, &log_layer) in layers.iter().enumerate() {
         let database = setup.builder().log_layer(log_layer).open().unwrap();
         for &layer in &layers {
-            let keyspace = database.keyspace(NAME, KeyspaceOptions::lsm().layer(layer)).unwrap();
+            let keyspace = database.keyspace(NAME, options(engine).layer(layer)).unwrap();
             keyspace.put(format!("{opening} {layer} {count}"), "v").unwrap();
             keyspace.persist().unwrap();
             count += 1;
-            assert_eq!(keyspace.count().unwrap(), count);
+            assert_eq!(keyspace.iter().count(), count);
             assert_eq!(keyspace.stats().layer, layer);
             assert_eq!(database.keyspaces()[0].layer, layer);
         }
@@ -218,10 +228,12 @@ fn writes_are_refused(database: &Database) {
 
 #[test]
 fn a_reader_sees_everything_and_changes_nothing() {
-    for layer in [Layer::Positional, Layer::Mmap] {
-        let setup = Setup::disk(layer);
+    let cases =
+        ENGINES.into_iter().flat_map(|engine| layers().into_iter().map(move |l| (engine, l)));
+    for (engine, layer) in cases {
+        let setup = Setup::disk(layer).engine(engine);
         let (database, keyspace) = setup.start();
-        let other = KeyspaceOptions::lsm().log(false);
+        let other = setup.options.clone().log(false);
         let unlogged = database.keyspace("unlogged", other.clone()).unwrap();
         for number in 0..2000 {
             keyspace.put(format!("{number:05}"), vec![1; 500]).unwrap();
@@ -247,8 +259,12 @@ fn a_reader_sees_everything_and_changes_nothing() {
 
 #[test]
 fn a_reader_of_a_killed_database_replays_in_memory() {
+    ENGINES.into_iter().for_each(replay_in_memory);
+}
+
+fn replay_in_memory(engine: EngineKind) {
     let fs = Arc::new(MemoryFs::traced());
-    let writer = Setup::on(Arc::clone(&fs));
+    let writer = Setup::on(Arc::clone(&fs)).engine(engine);
     let database = writer.builder().memory_budget(512 << 20).open().unwrap();
     let keyspace = writer.keyspace(&database);
     for number in 0..3000_u32 {
@@ -257,7 +273,7 @@ fn a_reader_of_a_killed_database_replays_in_memory() {
     let killed = fs.image(fs.operations(), PowerCut::KeepAll);
     killed.set_read_only(true);
     let before = killed.files();
-    let setup = Setup::on(Arc::new(killed.clone()));
+    let setup = Setup::on(Arc::new(killed.clone())).engine(engine);
     // The log is larger than the memtables of this reader's budget.
     let reader = setup.builder().read_only(true).open().unwrap();
     assert_eq!(reader.recovery().replayed_batches, 3000);
@@ -377,6 +393,32 @@ fn a_newer_table_is_refused_when_it_is_read() {
     drop(keyspace);
     drop(database);
     assert!(fs.files().contains(&(path, bytes)));
+}
+
+#[test]
+fn newer_files_of_a_hash_keyspace_are_refused() {
+    let fs = Arc::new(MemoryFs::new());
+    let setup = Setup::on(Arc::clone(&fs)).engine(EngineKind::Hash);
+    let (database, keyspace) = setup.start();
+    keyspace.put("k", "v").unwrap();
+    database.close().unwrap();
+    drop(keyspace);
+    for (name, version) in [(".index", 2), (".data", 2), (".data", 1 << 24)] {
+        let fork = Arc::new(fs.fork());
+        let (path, mut bytes) = file_named(&fork, name);
+        let original = bytes.clone();
+        set_version(&mut bytes, None, 1);
+        assert_eq!(bytes, original, "the checksum of {name} is made as the library makes it");
+        set_version(&mut bytes, None, version);
+        fork.write_file(&path, &bytes).unwrap();
+        let read = || Setup::on(Arc::clone(&fork)).open().open_keyspace(NAME)?.get("k");
+        let error = match name {
+            ".index" => kind(Setup::on(Arc::clone(&fork)).builder().open()),
+            _ => read().err().map(|error| error.kind()),
+        };
+        assert_eq!(error, Some(ErrorKind::NewerFormat), "{name}");
+        assert!(fork.files().contains(&(path, bytes)));
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::ops::Bound;
 
 use turbidite::{Cursor, Range, Slice};
 
-use super::state::{everywhere, outcome, probes, varied};
+use super::state::{everywhere, in_order, outcome, probes, varied};
+use crate::setup::{assert_no_order, contents};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -75,7 +76,7 @@ fn ranges_keep_their_bounds_from_both_ends() {
     let map = outcome(&writes);
     let cases: Vec<_> =
         bounds(&probes()).into_iter().map(|bounds| (within(&map, &bounds), bounds)).collect();
-    everywhere(&writes, |case| {
+    in_order(&writes, |case| {
         let keyspace = &case.keyspace;
         let snapshot = case.database.snapshot();
         let all = within(&map, &(Bound::Unbounded, Bound::Unbounded));
@@ -93,7 +94,7 @@ fn ranges_keep_their_bounds_from_both_ends() {
 fn prefixes_end_where_they_should() {
     let writes = varied();
     let map = outcome(&writes);
-    everywhere(&writes, |case| {
+    in_order(&writes, |case| {
         let keyspace = &case.keyspace;
         let snapshot = case.database.snapshot();
         for prefix in [&b""[..], b"a", b"a\xff", b"key0", b"key0001", b"\xff", b"\xff\xff", b"zz"] {
@@ -113,7 +114,7 @@ fn prefixes_end_where_they_should() {
 fn the_two_ends_of_a_range_meet_once() {
     let writes = varied();
     let map = outcome(&writes);
-    everywhere(&writes, |case| {
+    in_order(&writes, |case| {
         // A bit of the pattern says which end is taken next.
         for pattern in [0b1_u32, 0b10, 0b110, 0b11_1000, 0b1011_0010, 0b1000_0000] {
             for bounds in [(&b"key001"[..], &b"key0013"[..]), (b"", b"\xff\xff\xff\xff")] {
@@ -148,7 +149,7 @@ fn cursors_seek_and_turn() {
     let writes = varied();
     let map = outcome(&writes);
     let list: Pairs = map.clone().into_iter().collect();
-    everywhere(&writes, |case| {
+    in_order(&writes, |case| {
         let snapshot = case.database.snapshot();
         let both = [case.keyspace.cursor().unwrap(), snapshot.cursor(&case.keyspace).unwrap()];
         for mut cursor in both {
@@ -206,8 +207,11 @@ fn an_empty_keyspace_is_empty_to_every_reader() {
         let keyspace = &case.keyspace;
         assert_eq!(keyspace.get("").unwrap(), None::<Slice>);
         assert_eq!(keyspace.count().unwrap(), 0);
-        assert!(keyspace.iter().next().is_none() && keyspace.iter().next_back().is_none());
-        assert!(keyspace.prefix("").next().is_none());
+        assert!(keyspace.iter().next().is_none() && keyspace.prefix("").next().is_none());
+    });
+    in_order(&[], |case| {
+        let keyspace = &case.keyspace;
+        assert!(keyspace.iter().next_back().is_none() && keyspace.prefix("").next_back().is_none());
         let mut cursor = keyspace.cursor().unwrap();
         for go in [Cursor::seek_to_first, Cursor::seek_to_last, Cursor::next, Cursor::prev] {
             go(&mut cursor).unwrap();
@@ -215,5 +219,30 @@ fn an_empty_keyspace_is_empty_to_every_reader() {
         }
         cursor.seek_for_prev("x").unwrap();
         assert!(!cursor.is_valid(), "{case}");
+    });
+}
+
+#[test]
+fn everything_is_given_once_in_any_order() {
+    let writes = varied();
+    let map = outcome(&writes);
+    everywhere(&writes, |case| {
+        let (keyspace, snapshot) = (&case.keyspace, case.database.snapshot());
+        for range in [
+            keyspace.iter(),
+            keyspace.prefix(""),
+            keyspace.range::<&[u8]>(..),
+            snapshot.iter(keyspace),
+            snapshot.prefix(keyspace, ""),
+        ] {
+            assert!(contents(range) == map, "{case}");
+        }
+        if !case.is_ordered() {
+            assert_no_order(keyspace);
+            assert!(
+                snapshot.cursor(keyspace).is_err()
+                    && snapshot.iter(keyspace).next_back().unwrap().is_err()
+            );
+        }
     });
 }

@@ -2,15 +2,18 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use turbidite::{Database, KeyspaceOptions, Layer, Stats};
+use turbidite::{Database, EngineKind, Layer, Stats};
 
-use crate::setup::{NAME, Setup, files_below};
+use crate::setup::{ENGINES, NAME, Setup, files_below, layers, options};
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn an_empty_database_takes_less_than_a_mebibyte() {
-    for setup in [Setup::disk(Layer::Positional), Setup::disk(Layer::Mmap)] {
+    let setups = ENGINES.into_iter().flat_map(|engine| {
+        layers().into_iter().map(move |layer| Setup::disk(layer).engine(engine))
+    });
+    for setup in setups {
         let (database, keyspace) = setup.start();
         let measure = |database: Option<&Database>| {
             let files = files_below(&setup.path);
@@ -34,10 +37,11 @@ fn an_empty_database_takes_less_than_a_mebibyte() {
 
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
-    for setup in [Setup::disk(Layer::Mmap), Setup::memory()] {
+    let hash = Setup::memory().engine(EngineKind::Hash);
+    for setup in [Setup::disk(Layer::Mmap), Setup::memory(), hash] {
         let (database, idle) = setup.start();
         idle.put("idle", "small").unwrap();
-        let busy = database.keyspace("busy", KeyspaceOptions::lsm()).unwrap();
+        let busy = database.keyspace("busy", setup.options.clone()).unwrap();
         let mut most = 0;
         for number in 0..100_000_u64 {
             busy.put(number.to_le_bytes(), [number as u8; 600]).unwrap();
@@ -58,7 +62,7 @@ fn an_idle_keyspace_does_not_pin_the_log() {
 
 fn memory_taken(stats: &Stats) -> u64 {
     let memory = stats.memory;
-    memory.memtables + memory.block_cache + memory.tables
+    memory.memtables + memory.block_cache + memory.tables + memory.indexes
 }
 
 #[test]
@@ -66,13 +70,13 @@ fn memory_stays_within_the_budget() {
     const BUDGET: u64 = 16 * MIB;
     let setup = Setup::disk(Layer::Positional);
     let database = setup.builder().memory_budget(BUDGET as usize).open().unwrap();
-    let keyspaces = ["one", "two", "three"].map(|name| {
-        let options = KeyspaceOptions::lsm().log(name != "three");
-        database.keyspace(name, options).unwrap()
+    let keyspaces = [("one", true), ("hash", true), ("three", false)].map(|(name, logged)| {
+        let engine = if name == "hash" { EngineKind::Hash } else { EngineKind::Lsm };
+        database.keyspace(name, options(engine).log(logged)).unwrap()
     });
     let value = vec![5; 1000];
     let records = 160 * MIB / 1000;
-    let mut parts = [0; 3];
+    let mut parts = [0; 4];
     for number in 0..records {
         let keyspace = &keyspaces[(number % 3) as usize];
         let key = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes();
@@ -84,7 +88,7 @@ fn memory_stays_within_the_budget() {
             let stats = database.stats();
             assert!(memory_taken(&stats) <= BUDGET, "at {number}: {:?}", stats.memory);
             let memory = stats.memory;
-            let now = [memory.memtables, memory.block_cache, memory.tables];
+            let now = [memory.memtables, memory.block_cache, memory.tables, memory.indexes];
             parts = std::array::from_fn(|part| parts[part].max(now[part]));
         }
     }
@@ -94,5 +98,5 @@ fn memory_stays_within_the_budget() {
     let counts: u64 = keyspaces.iter().map(|keyspace| keyspace.count().unwrap()).sum();
     assert_eq!(counts, records);
     assert!(memory_taken(&database.stats()) <= BUDGET);
-    assert!(keyspaces.iter().all(|keyspace| keyspace.stats().compactions > 0));
+    assert!(keyspaces[0].stats().compactions > 0 && keyspaces[1].stats().flushes > 0);
 }

@@ -15,9 +15,9 @@ pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
 pub(super) enum Place {
     /// In memory, as written.
     Memory,
-    /// In the tables of level 0.
+    /// In files, as they were first written: the tables of level 0.
     Flushed,
-    /// On the deepest level.
+    /// In files as small as can be: on the deepest level.
     Compacted,
     /// The first third compacted, the second one flushed, the last one in memory.
     Spread,
@@ -44,10 +44,25 @@ impl fmt::Display for Case {
     }
 }
 
+impl Case {
+    pub(super) fn is_ordered(&self) -> bool {
+        self.setup.is_ordered()
+    }
+}
+
 /// Runs `check` with `writes` in every place of every kind of database.
 pub(super) fn everywhere(writes: &[Write], check: impl Fn(&Case)) {
+    bring_to(Setup::all, writes, check);
+}
+
+/// The same, where keyspaces have an order.
+pub(super) fn in_order(writes: &[Write], check: impl Fn(&Case)) {
+    bring_to(Setup::ordered, writes, check);
+}
+
+fn bring_to(setups: impl Fn() -> Vec<Setup>, writes: &[Write], check: impl Fn(&Case)) {
     for place in Place::ALL {
-        for setup in Setup::all() {
+        for setup in setups() {
             let case = bring(setup, place, writes);
             println!("{case}");
             check(&case);

@@ -1,12 +1,11 @@
 //! Writing: batches over several keyspaces, durability, persisting, and coming back.
 
-use turbidite::{Batch, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions};
+use turbidite::{Batch, Database, Durability, EngineKind, ErrorKind, Keyspace, LevelStats};
 
 use crate::setup::Setup;
 
 fn pair(database: &Database, setup: &Setup) -> (Keyspace, Keyspace) {
-    let other = KeyspaceOptions::lsm().log(false);
-    (setup.keyspace(database), database.keyspace("other", other).unwrap())
+    (setup.keyspace(database), database.keyspace("other", setup.other().log(false)).unwrap())
 }
 
 #[test]
@@ -141,10 +140,17 @@ fn persist_and_settle_leave_nothing_to_do() {
         database.persist().unwrap();
         database.settle().unwrap();
         let stats = keyspace.stats();
-        assert!(stats.flushes >= 8 && stats.compactions > 0, "{setup}: {stats:?}");
-        assert!(stats.levels.iter().all(|level| level.level > 0 || level.tables < 4), "{stats:?}");
-        let stored = stats.levels.iter().map(|level| level.entries).sum::<u64>();
-        assert_eq!((stats.entries, &stats.name[..]), (stored, crate::setup::NAME));
+        assert!(stats.flushes >= 8, "{setup}: {stats:?}");
+        assert_eq!((&stats.name[..], stats.engine), (crate::setup::NAME, setup.engine));
+        if setup.engine == EngineKind::Lsm {
+            let in_level_0 = |level: &LevelStats| level.level == 0 && level.tables >= 4;
+            assert!(stats.compactions > 0 && !stats.levels.iter().any(in_level_0), "{stats:?}");
+            let stored = stats.levels.iter().map(|level| level.entries).sum::<u64>();
+            assert_eq!(stats.entries, stored);
+        } else {
+            // What is superseded is not in the index any more.
+            assert_eq!(stats.entries, 9, "{setup}: {stats:?}");
+        }
         keyspace.compact().unwrap();
         let report = database.verify().unwrap();
         assert!(report.problems.is_empty() && report.entries == 9, "{setup}: {report:?}");
@@ -169,7 +175,9 @@ fn compaction_drops_what_nobody_sees() {
         assert_eq!((keyspace.stats().entries, keyspace.count().unwrap()), (1, 1), "{setup}");
         keyspace.delete("0199").unwrap();
         keyspace.compact().unwrap();
-        assert_eq!((keyspace.stats().entries, keyspace.stats().disk_bytes), (0, 0), "{setup}");
+        let stats = keyspace.stats();
+        // What is left of a hash keyspace is a checkpoint of nothing.
+        assert!(stats.entries == 0 && stats.disk_bytes < 100, "{setup}: {stats:?}");
         database.close().unwrap();
         let (_database, keyspace) = setup.start();
         assert_eq!(keyspace.count().unwrap(), 0, "{setup}");

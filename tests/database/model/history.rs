@@ -43,7 +43,7 @@ pub(super) struct History<const N: usize> {
     written: usize,
     /// and before this one after a power cut.
     synced: usize,
-    /// When each keyspace was last written.
+    /// When each keyspace was last changed. To delete what is not there may be no write to it.
     touched: [usize; N],
 }
 
@@ -61,11 +61,16 @@ impl<const N: usize> History<N> {
     pub(super) fn commit(&mut self, writes: &[(usize, Vec<u8>, Option<Value>)]) {
         let mut next = self.now().clone();
         for (keyspace, key, value) in writes {
-            match value {
-                Some(value) => drop(next[*keyspace].insert(key.clone(), *value)),
-                None => drop(next[*keyspace].remove(key)),
+            let is_change = match value {
+                Some(value) => {
+                    next[*keyspace].insert(key.clone(), *value);
+                    true
+                }
+                None => next[*keyspace].remove(key).is_some(),
+            };
+            if is_change {
+                self.touched[*keyspace] = self.states.len();
             }
-            self.touched[*keyspace] = self.states.len();
         }
         self.states.push(next);
     }

@@ -5,12 +5,15 @@ use std::ops::Bound;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use turbidite::Durability;
+use turbidite::{Durability, EngineKind};
 
 /// How many keyspaces there are.
-pub(super) const KEYSPACES: usize = 3;
-/// The one that has no log.
-pub(super) const UNLOGGED: usize = 2;
+pub(super) const KEYSPACES: usize = 4;
+/// Their engines: each with the log and without it.
+pub(super) const ENGINES: [EngineKind; KEYSPACES] =
+    [EngineKind::Lsm, EngineKind::Hash, EngineKind::Lsm, EngineKind::Hash];
+/// So many of them, the first ones, have the log.
+pub(super) const LOGGED: usize = 2;
 
 pub(super) type Key = Vec<u8>;
 

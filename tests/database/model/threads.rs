@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turbidite::{Database, Durability, Keyspace, KeyspaceOptions, Layer, Slice, Snapshot};
+use turbidite::{Database, Durability, EngineKind, Keyspace, Layer, Slice, Snapshot};
 
-use crate::setup::Setup;
+use crate::setup::{Setup, options};
 
 const WRITERS: u64 = 3;
 const BATCHES: u64 = 1500;
@@ -77,12 +77,13 @@ fn read(database: &Database, keyspaces: &[Keyspace], done: &AtomicBool) {
 
 #[test]
 fn readers_see_whole_batches_in_their_order() {
-    for setup in [Setup::memory(), Setup::disk(Layer::Mmap)] {
+    let hash = Setup::memory().layer(Layer::Block { block_size: 4096 }).engine(EngineKind::Hash);
+    for setup in [Setup::memory(), Setup::disk(Layer::Mmap), hash] {
         let open = || {
             let database = setup.open();
             let keyspaces = ["one", "two", "unlogged"].map(|name| {
-                let options = KeyspaceOptions::lsm().log(name != "unlogged");
-                database.keyspace(name, options).unwrap()
+                let engine = if name == "one" { EngineKind::Lsm } else { setup.engine };
+                database.keyspace(name, options(engine).log(name != "unlogged")).unwrap()
             });
             (database, keyspaces)
         };

@@ -7,20 +7,28 @@ use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Cursor, Database, Durability, Keyspace, Layer, Range, Slice, Snapshot};
 
 use super::history::{History, Map, Value, agrees};
-use super::operation::{KEYSPACES, Key, Operation, UNLOGGED, Write};
-use crate::setup::Setup;
+use super::operation::{ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
+use crate::setup::{Setup, assert_no_order, is_ordered, options};
 
 /// How many writes a fill makes.
 const FILL: usize = 64;
+/// The pattern of a range that is read from the front to the end.
+const FORWARD: u8 = u8::MAX;
 /// Snapshots beyond this many are not taken.
 const MOST_SNAPSHOTS: usize = 6;
 
-/// Where the database lies.
+/// Where the database lies, and the layer of all its files.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    Memory,
-    Mapped,
-    Positional,
+    Memory(Layer),
+    Disk(Layer),
+}
+
+impl Kind {
+    fn layer(self) -> Layer {
+        let (Self::Memory(layer) | Self::Disk(layer)) = self;
+        layer
+    }
 }
 
 /// What a history led to.
@@ -40,7 +48,7 @@ impl Open {
     fn new(setup: &Setup) -> Self {
         let database = setup.open();
         let keyspaces = std::array::from_fn(|index| {
-            let options = setup.options.clone().log(index != UNLOGGED);
+            let options = options(ENGINES[index]).layer(setup.log_layer).log(index < LOGGED);
             database.keyspace(&format!("keyspace {index}"), options).unwrap()
         });
         Self { database, keyspaces }
@@ -48,30 +56,30 @@ impl Open {
 }
 
 pub(super) struct World {
+    kind: Kind,
     setup: Setup,
     /// Set if the database is in memory, where crashes can be played.
     memory: Option<MemoryFs>,
     /// `None` only while it is being reopened.
     open: Option<Open>,
     snapshots: Vec<(Snapshot, [Map; KEYSPACES])>,
-    logged: History<UNLOGGED>,
-    unlogged: History<1>,
+    logged: History<LOGGED>,
+    unlogged: [History<1>; KEYSPACES - LOGGED],
     writes: u64,
     figures: Figures,
 }
 
 impl World {
     pub(super) fn new(kind: Kind) -> Self {
-        let memory = matches!(kind, Kind::Memory).then(MemoryFs::traced);
-        let setup = match (kind, &memory) {
-            (Kind::Mapped, _) => Setup::disk(Layer::Mmap),
-            (_, Some(fs)) => Setup::on(Arc::new(fs.clone())),
-            (_, None) => Setup::disk(Layer::Positional),
+        let memory = matches!(kind, Kind::Memory(_)).then(MemoryFs::traced);
+        let setup = match &memory {
+            Some(fs) => Setup::on(Arc::new(fs.clone())).layer(kind.layer()),
+            None => Setup::disk(kind.layer()),
         };
         let open = Some(Open::new(&setup));
-        let (logged, unlogged) = (History::new(), History::new());
-        let figures = Figures::default();
-        Self { setup, memory, open, snapshots: Vec::new(), logged, unlogged, writes: 0, figures }
+        let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
+        let (snapshots, figures) = (Vec::new(), Figures::default());
+        Self { kind, setup, memory, open, snapshots, logged, unlogged, writes: 0, figures }
     }
 
     fn open(&self) -> &Open {
@@ -83,9 +91,9 @@ impl World {
     }
 
     fn model(&self, keyspace: usize) -> &Map {
-        match keyspace {
-            UNLOGGED => &self.unlogged.now()[0],
-            logged => &self.logged.now()[logged],
+        match keyspace.checked_sub(LOGGED) {
+            Some(unlogged) => &self.unlogged[unlogged].now()[0],
+            None => &self.logged.now()[keyspace],
         }
     }
 
@@ -101,8 +109,15 @@ impl World {
             }
             Operation::Prefix { keyspace, prefix, pattern } => {
                 let range = self.keyspace(*keyspace).prefix(prefix);
+                if !prefix.is_empty() && !is_ordered(ENGINES[*keyspace]) {
+                    return assert_no_order(self.keyspace(*keyspace));
+                }
+                let pattern = if is_ordered(ENGINES[*keyspace]) { *pattern } else { FORWARD };
                 let model = self.model(*keyspace).iter().filter(|(key, _)| key.starts_with(prefix));
-                check_range(range, *pattern, model.collect());
+                check_range(range, pattern, model.collect());
+            }
+            Operation::Walk { keyspace, .. } if !is_ordered(ENGINES[*keyspace]) => {
+                assert_no_order(self.keyspace(*keyspace));
             }
             Operation::Walk { keyspace, key, before, steps, old } => {
                 let (model, cursor) = match self.old(*old) {
@@ -134,8 +149,7 @@ impl World {
             }
             Operation::PersistAll => {
                 self.open().database.persist().unwrap();
-                self.logged.sync();
-                self.unlogged.sync();
+                self.all_is_synced();
             }
             Operation::Close => self.reopen(|open| open.database.close().unwrap()),
             Operation::Drop => self.reopen(drop),
@@ -180,12 +194,14 @@ impl World {
     /// to the ones before them; an empty batch does so if it syncs.
     fn note(&mut self, writes: Vec<(usize, Key, Option<Value>)>, durability: Durability) {
         let none = writes.is_empty();
-        let (unlogged, logged): (Vec<_>, Vec<_>) =
-            writes.into_iter().partition(|(keyspace, ..)| *keyspace == UNLOGGED);
-        let unlogged: Vec<_> =
-            unlogged.into_iter().map(|(_, key, value)| (0, key, value)).collect();
-        if !unlogged.is_empty() {
-            self.unlogged.commit(&unlogged);
+        let (logged, unlogged): (Vec<_>, Vec<_>) =
+            writes.into_iter().partition(|(keyspace, ..)| *keyspace < LOGGED);
+        for (at, history) in self.unlogged.iter_mut().enumerate() {
+            let own = unlogged.iter().filter(|(keyspace, ..)| *keyspace == LOGGED + at);
+            let own: Vec<_> = own.map(|(_, key, value)| (0, key.clone(), *value)).collect();
+            if !own.is_empty() {
+                history.commit(&own);
+            }
         }
         if !logged.is_empty() {
             self.logged.commit(&logged);
@@ -205,10 +221,15 @@ impl World {
     }
 
     fn persisted(&mut self, keyspace: usize) {
-        match keyspace {
-            UNLOGGED => self.unlogged.sync(),
-            logged => self.logged.persist(logged),
+        match keyspace.checked_sub(LOGGED) {
+            Some(unlogged) => self.unlogged[unlogged].sync(),
+            None => self.logged.persist(keyspace),
         }
+    }
+
+    fn all_is_synced(&mut self) {
+        self.logged.sync();
+        self.unlogged.iter_mut().for_each(History::sync);
     }
 
     // ---- reading ----
@@ -220,6 +241,12 @@ impl World {
     fn get(&self, keyspace: usize, keys: &[Key]) {
         let (reader, model) = (self.keyspace(keyspace), self.model(keyspace));
         let found = reader.multi_get(keys).unwrap();
+        for (snapshot, maps) in &self.snapshots {
+            let found = snapshot.multi_get(reader, keys).unwrap();
+            for (key, found) in keys.iter().zip(found) {
+                assert_value(key, found.as_ref(), maps[keyspace].get(key));
+            }
+        }
         for (key, found) in keys.iter().zip(found) {
             assert_value(key, found.as_ref(), model.get(key));
             assert_value(key, reader.get(key).unwrap().as_ref(), model.get(key));
@@ -237,6 +264,14 @@ impl World {
         pattern: u8,
         old: Option<usize>,
     ) {
+        if !is_ordered(ENGINES[keyspace]) {
+            let model = self.old(old).map_or(self.model(keyspace), |(_, maps)| &maps[keyspace]);
+            let range = match self.old(old) {
+                Some((snapshot, _)) => snapshot.iter(self.keyspace(keyspace)),
+                None => self.keyspace(keyspace).iter(),
+            };
+            return check_range(range, FORWARD, model.iter().collect());
+        }
         let (model, range) = match self.old(old) {
             Some((snapshot, maps)) => {
                 (&maps[keyspace], snapshot.range(self.keyspace(keyspace), bounds.clone()))
@@ -251,11 +286,12 @@ impl World {
     fn check_all(&self) {
         for (index, keyspace) in self.open().keyspaces.iter().enumerate() {
             let model = self.model(index);
-            assert!(agrees(model.iter(), &everything(keyspace)), "keyspace {index}");
+            assert!(agrees(model.iter(), &everything(keyspace.iter())), "keyspace {index}");
             assert_eq!(keyspace.count().unwrap(), model.len() as u64);
             for (snapshot, maps) in &self.snapshots {
-                let read: Vec<_> = snapshot.iter(keyspace).map(|item| item.unwrap()).collect();
+                let read = everything(snapshot.iter(keyspace));
                 assert!(agrees(maps[index].iter(), &read), "a snapshot of keyspace {index}");
+                assert_eq!(snapshot.count(keyspace).unwrap(), read.len() as u64);
             }
         }
         let problems = self.open().database.verify().unwrap().problems;
@@ -279,8 +315,7 @@ impl World {
     fn reopen(&mut self, close: impl FnOnce(Open)) {
         close(self.leave());
         self.open = Some(Open::new(&self.setup));
-        self.logged.sync();
-        self.unlogged.sync();
+        self.all_is_synced();
         self.check_all();
     }
 
@@ -289,13 +324,16 @@ impl World {
         let Some(memory) = self.memory.clone() else { return self.reopen(drop) };
         let image = memory.image(memory.operations(), cut).fork_traced();
         drop(self.leave());
-        self.setup = Setup::on(Arc::new(image.clone()));
+        self.setup = Setup::on(Arc::new(image.clone())).layer(self.kind.layer());
         self.memory = Some(image);
         let open = Open::new(&self.setup);
-        let [first, second, unlogged] = open.keyspaces.each_ref().map(everything);
+        let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
+        let [first, second, third, fourth] = read;
         let power_cut = cut != PowerCut::KeepAll;
         self.logged.recover(power_cut, &[first, second]);
-        self.unlogged.recover(power_cut, &[unlogged]);
+        for (history, read) in self.unlogged.iter_mut().zip([third, fourth]) {
+            history.recover(power_cut, &[read]);
+        }
         self.open = Some(open);
         self.check_all();
     }
@@ -307,8 +345,11 @@ impl World {
     }
 }
 
-fn everything(keyspace: &Keyspace) -> Vec<(Slice, Slice)> {
-    keyspace.iter().map(|item| item.unwrap()).collect()
+/// All that a range gives, in order.
+fn everything(range: Range) -> Vec<(Slice, Slice)> {
+    let mut items: Vec<_> = range.map(|item| item.unwrap()).collect();
+    items.sort();
+    items
 }
 
 fn assert_value(key: &Key, found: Option<&Slice>, expected: Option<&Value>) {
@@ -320,7 +361,11 @@ fn assert_value(key: &Key, found: Option<&Slice>, expected: Option<&Value>) {
     assert!(same, "{key:?} is {found:?} and should be {expected:?}");
 }
 
+/// Takes items from the ends that the pattern says; one that is read from the front alone may be in any order.
 fn check_range(mut range: Range, pattern: u8, expected: Vec<(&Key, &Value)>) {
+    if pattern == FORWARD {
+        return assert!(agrees(expected.iter().copied(), &everything(range)), "{expected:?}");
+    }
     let (mut front, mut back) = (Vec::new(), Vec::new());
     for step in 0_u32.. {
         let at_front = pattern >> (step % 8) & 1 == 1;

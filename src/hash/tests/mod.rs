@@ -1,5 +1,7 @@
 //! The engine as a whole, through the database, against a map.
 
+mod hostile;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
