@@ -241,7 +241,7 @@ fn everything_is_given_once_in_any_order() {
             assert_no_order(keyspace);
             assert!(
                 snapshot.cursor(keyspace).is_err()
-                    && snapshot.iter(keyspace).rev().next().unwrap().is_err()
+                    && snapshot.iter(keyspace).next_back().unwrap().is_err()
             );
         }
     });
