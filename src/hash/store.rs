@@ -62,7 +62,7 @@ pub(super) struct Jobs {
     pub(super) called: bool,
     /// Why the last try of each kind of work failed, until one succeeds.
     flush_trouble: Option<Error>,
-    upkeep_trouble: Option<Error>,
+    pub(super) upkeep_trouble: Option<Error>,
 }
 
 impl Jobs {

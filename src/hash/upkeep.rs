@@ -581,6 +581,8 @@ impl Store {
 
     /// Reclaims all that is dead, as far as no snapshot sees it.
     pub(super) fn compact_all(&self) -> Result<()> {
+        // What failed before may succeed now.
+        lock(&self.jobs).upkeep_trouble = None;
         let tending = self.tend_alone()?;
         let compacted = self.compact_alone();
         self.weigh();

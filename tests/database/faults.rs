@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, Error, ErrorKind, KeyspaceOptions};
+use turbidite::{Database, Durability, Error, ErrorKind};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, PARTS};
 
@@ -371,46 +371,58 @@ fn a_failed_sync_is_never_followed_by_an_acknowledgement_that_is_lost() {
     });
 }
 
-/// A database with some keys in tables and some in the log.
-fn filled(fs: &MemoryFs) -> Database {
+/// A keyspace of each engine.
+const EACH_ENGINE: [&str; 2] = ["alpha", "beta"];
+
+/// A database with some keys of a keyspace in its files and some in the log.
+fn filled(fs: &MemoryFs, name: &str) -> Database {
     let db = history::open(fs).unwrap();
-    let alpha = db.keyspace("alpha", KeyspaceOptions::lsm()).unwrap();
+    let keyspace = db.keyspace(name, history::options(name)).unwrap();
     for number in 0..50 {
-        alpha.put(format!("{number:04}"), vec![number as u8; 2000]).unwrap();
+        keyspace.put(format!("{number:04}"), vec![number as u8; 2000]).unwrap();
         if number == 30 {
-            alpha.persist().unwrap();
+            keyspace.persist().unwrap();
         }
     }
     db
 }
 
-fn filled_keys(db: &Database) -> usize {
-    let alpha = db.open_keyspace("alpha").unwrap();
+fn filled_keys(db: &Database, name: &str) -> usize {
+    let keyspace = db.open_keyspace(name).unwrap();
     for number in 0..50 {
-        let value = alpha.get(format!("{number:04}")).unwrap().expect("it was acknowledged");
+        let value = keyspace.get(format!("{number:04}")).unwrap().expect("it was acknowledged");
         assert_eq!(*value, vec![number as u8; 2000]);
     }
-    alpha.iter().map(|entry| entry.map(drop)).collect::<turbidite::Result<Vec<_>>>().unwrap().len()
+    keyspace
+        .iter()
+        .map(|entry| entry.map(drop))
+        .collect::<turbidite::Result<Vec<_>>>()
+        .unwrap()
+        .len()
 }
 
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_space() {
+    EACH_ENGINE.into_iter().for_each(fill_the_disk);
+}
+
+fn fill_the_disk(name: &str) {
     for room in [0, 100_000, 1_000_000] {
         let fs = MemoryFs::traced();
-        let db = filled(&fs);
-        let alpha = db.open_keyspace("alpha").unwrap();
+        let db = filled(&fs, name);
+        let keyspace = db.open_keyspace(name).unwrap();
         let used: usize = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
         fs.quota(Some((used + room) as u64));
         let mut written = 0;
         let refused = loop {
-            match alpha.put(format!("more {written:06}"), vec![1; 30_000]) {
+            match keyspace.put(format!("more {written:06}"), vec![1; 30_000]) {
                 Ok(()) => written += 1,
                 Err(error) => break error,
             }
             assert!(written < 10_000, "the disk is never full");
         };
         assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused:?}");
-        assert_eq!(filled_keys(&db), 50 + written);
+        assert_eq!(filled_keys(&db, name), 50 + written);
 
         // It opens on a full disk, too: after a kill, and with a torn tail.
         for cut in
@@ -420,50 +432,58 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
             image.quota(Some(0));
             let db = history::open(&image).unwrap_or_else(|error| panic!("{cut:?}: {error:?}"));
             if cut == PowerCut::KeepAll {
-                assert_eq!(filled_keys(&db), 50 + written);
+                assert_eq!(filled_keys(&db, name), 50 + written);
             }
         }
 
         fs.quota(None);
-        alpha.put("after", "there is space again").unwrap();
-        alpha.persist().unwrap();
+        keyspace.put("after", "there is space again").unwrap();
+        keyspace.persist().unwrap();
         db.close().unwrap();
         let db = history::open(&fs).unwrap();
-        assert_eq!(filled_keys(&db), 51 + written);
+        assert_eq!(filled_keys(&db, name), 51 + written);
         assert!(db.verify().unwrap().problems.is_empty());
     }
 }
 
 #[test]
 fn a_full_disk_stops_no_reader_and_flushes_resume() {
+    EACH_ENGINE.into_iter().for_each(read_on_a_full_disk);
+}
+
+fn read_on_a_full_disk(name: &str) {
     let fs = MemoryFs::new();
-    let db = filled(&fs);
-    let alpha = db.open_keyspace("alpha").unwrap();
+    let db = filled(&fs, name);
+    let keyspace = db.open_keyspace(name).unwrap();
     let used: usize = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
     fs.quota(Some(used as u64 + 10));
-    let error = alpha.persist().unwrap_err();
+    let error = keyspace.persist().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
-    assert_eq!(filled_keys(&db), 50);
+    assert_eq!(filled_keys(&db, name), 50);
     fs.quota(None);
-    alpha.compact().unwrap();
-    assert_eq!(filled_keys(&db), 50);
-    assert_eq!(alpha.stats().levels.len(), 1);
+    keyspace.compact().unwrap();
+    assert_eq!(filled_keys(&db, name), 50);
+    assert_eq!(keyspace.stats().levels.len(), if name == "alpha" { 1 } else { 0 });
 }
 
 #[test]
 fn a_read_only_file_system_is_read_and_not_changed() {
+    EACH_ENGINE.into_iter().for_each(read_what_is_read_only);
+}
+
+fn read_what_is_read_only(name: &str) {
     let fs = MemoryFs::new();
-    drop(filled(&fs));
+    drop(filled(&fs, name));
     fs.write_file(&Path::new(history::PATH).join("log/999999.log"), b"").unwrap();
     let before = fs.files();
     fs.set_read_only(true);
     let error = history::open(&fs).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
     let db = history::builder(Arc::new(fs.clone())).read_only(true).open().unwrap();
-    assert_eq!(filled_keys(&db), 50);
-    let alpha = db.open_keyspace("alpha").unwrap();
-    assert_eq!(alpha.put("x", "y").unwrap_err().kind(), ErrorKind::ReadOnly);
-    assert_eq!(alpha.persist().unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(filled_keys(&db, name), 50);
+    let keyspace = db.open_keyspace(name).unwrap();
+    assert_eq!(keyspace.put("x", "y").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(keyspace.persist().unwrap_err().kind(), ErrorKind::ReadOnly);
     assert!(db.verify().unwrap().problems.is_empty());
     db.close().unwrap();
     assert_eq!(fs.files(), before);
@@ -474,18 +494,14 @@ fn a_read_only_file_system_is_read_and_not_changed() {
     assert!(nothing.files().is_empty());
 }
 
-fn read_fault(times: Times) -> Fault {
-    Fault {
-        times,
-        name_contains: ".table".into(),
-        ..Fault::new(Operation::Read, Effect::Fail(EIO))
-    }
+fn read_fault(files: &str, times: Times) -> Fault {
+    Fault { times, name_contains: files.into(), ..Fault::new(Operation::Read, Effect::Fail(EIO)) }
 }
 
 #[test]
 fn a_cursor_that_failed_stays_failed() {
     let fs = MemoryFs::new();
-    let db = filled(&fs);
+    let db = filled(&fs, "alpha");
     db.open_keyspace("alpha").unwrap().persist().unwrap();
     db.close().unwrap();
     let faulty = FaultFs::new(Arc::new(fs));
@@ -493,7 +509,7 @@ fn a_cursor_that_failed_stays_failed() {
     let alpha = db.open_keyspace("alpha").unwrap();
     let mut cursor = alpha.cursor().unwrap();
     cursor.seek_to_first().unwrap();
-    faulty.arm(read_fault(Times::Once));
+    faulty.arm(read_fault(".table", Times::Once));
     let error = loop {
         match cursor.next() {
             Ok(()) => assert!(cursor.is_valid(), "the walk ended although a read failed"),
@@ -504,36 +520,45 @@ fn a_cursor_that_failed_stays_failed() {
     assert!(!cursor.is_valid());
     assert_eq!(cursor.next().unwrap_err().to_string(), error.to_string());
     assert_eq!(cursor.seek_to_first().unwrap_err().to_string(), error.to_string());
-    assert_eq!(filled_keys(&db), 50);
+    assert_eq!(filled_keys(&db, "alpha"), 50);
 }
 
 #[test]
 fn a_compaction_that_cannot_read_keeps_its_inputs() {
+    EACH_ENGINE.into_iter().for_each(compact_without_reading);
+}
+
+fn compact_without_reading(name: &str) {
     let fs = MemoryFs::new();
-    drop(filled(&fs));
+    drop(filled(&fs, name));
     let faulty = FaultFs::new(Arc::new(fs.clone()));
     let db = history::builder(Arc::new(faulty.clone())).open().unwrap();
-    let alpha = db.open_keyspace("alpha").unwrap();
-    alpha.persist().unwrap();
+    let keyspace = db.open_keyspace(name).unwrap();
+    keyspace.persist().unwrap();
+    let files = if name == "alpha" { ".table" } else { ".data" };
     let tables = || -> BTreeSet<_> {
-        let files = fs.files().into_iter().map(|(path, _)| path);
-        files.filter(|path| path.extension().is_some_and(|e| e == "table")).collect()
+        let paths = fs.files().into_iter().map(|(path, _)| path);
+        paths.filter(|path| path.to_string_lossy().ends_with(files)).collect()
     };
     let inputs = tables();
-    faulty.arm(read_fault(Times::Always));
-    assert_eq!(alpha.compact().unwrap_err().kind(), ErrorKind::Io);
+    faulty.arm(read_fault(files, Times::Always));
+    assert_eq!(keyspace.compact().unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(tables(), inputs);
     faulty.disarm();
-    assert_eq!(filled_keys(&db), 50);
-    alpha.compact().unwrap();
-    assert_eq!(filled_keys(&db), 50);
+    assert_eq!(filled_keys(&db, name), 50);
+    keyspace.compact().unwrap();
+    assert_eq!(filled_keys(&db, name), 50);
     assert!(tables().is_disjoint(&inputs));
 }
 
 #[test]
 fn an_opening_that_cannot_read_changes_nothing() {
+    EACH_ENGINE.into_iter().for_each(open_without_reading);
+}
+
+fn open_without_reading(name: &str) {
     let fs = MemoryFs::new();
-    drop(filled(&fs));
+    drop(filled(&fs, name));
     let before = fs.files();
     let counted = FaultFs::new(Arc::new(fs.fork()));
     drop(history::builder(Arc::new(counted.clone())).read_only(true).open().unwrap());
@@ -545,7 +570,7 @@ fn an_opening_that_cannot_read_changes_nothing() {
             let failing = Effect::Fail(Errno::Kind(io::ErrorKind::Other));
             faulty.arm(Fault { after, ..Fault::new(operation, failing) });
             match history::builder(Arc::new(faulty)).open() {
-                Ok(db) => assert_eq!(filled_keys(&db), 50),
+                Ok(db) => assert_eq!(filled_keys(&db, name), 50),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
                     assert_eq!(fork.files(), before, "{operation:?} {after}: {error:?}");
@@ -557,29 +582,33 @@ fn an_opening_that_cannot_read_changes_nothing() {
 
 #[test]
 fn a_flush_that_finds_no_space_anywhere_is_done_again() {
+    EACH_ENGINE.into_iter().for_each(flush_without_space);
+}
+
+fn flush_without_space(name: &str) {
     let taken = |fs: &MemoryFs| fs.files().iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
     let fs = MemoryFs::new();
-    let db = filled(&fs);
+    let db = filled(&fs, name);
     let before = taken(&fs);
-    db.open_keyspace("alpha").unwrap().persist().unwrap();
+    db.open_keyspace(name).unwrap().persist().unwrap();
     let needed = taken(&fs) - before;
     let mut refused = 0;
     // The last bytes needed are those of the manifest.
     for room in (0..needed).step_by(9973).chain(needed - 160..=needed) {
         let fs = MemoryFs::new();
-        let db = filled(&fs);
-        let alpha = db.open_keyspace("alpha").unwrap();
+        let db = filled(&fs, name);
+        let keyspace = db.open_keyspace(name).unwrap();
         fs.quota(Some(taken(&fs) + room));
-        if let Err(error) = alpha.persist() {
+        if let Err(error) = keyspace.persist() {
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{room} of {needed}: {error:?}");
             refused += 1;
         }
         fs.quota(None);
-        alpha.put("after", "there is space again").unwrap();
-        alpha.persist().unwrap_or_else(|error| panic!("{room} of {needed}: {error:?}"));
+        keyspace.put("after", "there is space again").unwrap();
+        keyspace.persist().unwrap_or_else(|error| panic!("{room} of {needed}: {error:?}"));
         db.close().unwrap();
         let db = history::open(&fs).unwrap();
-        assert_eq!(filled_keys(&db), 51);
+        assert_eq!(filled_keys(&db, name), 51);
         assert!(db.verify().unwrap().problems.is_empty());
     }
     assert!(refused > 10, "the quota hit {refused} times only");
@@ -590,7 +619,7 @@ fn one_keyspace_without_space_does_not_hang_the_others() {
     let fs = MemoryFs::new();
     let db = history::open(&fs).unwrap();
     let [full, other] =
-        ["full", "other"].map(|name| db.keyspace(name, KeyspaceOptions::lsm().log(false)).unwrap());
+        ["unlogged", "loose"].map(|name| db.keyspace(name, history::options(name)).unwrap());
     fs.quota(Some(0));
     let fill = |keyspace: &turbidite::Keyspace| {
         let outcome = (0..100_000_u32).find_map(|n| keyspace.put(n.to_le_bytes(), [1; 5000]).err());

@@ -161,9 +161,9 @@ fn check_value(number: u32, found: Option<Slice>) {
 
 fn read_all(db: &Database, keyspace: &Keyspace) {
     for number in 0..KEYS {
-        if let Some(found) = may_fail(keyspace.get(key(number))) {
-            check_value(number, found);
-        }
+        may_fail(keyspace.get(key(number)))
+            .into_iter()
+            .for_each(|found| check_value(number, found));
     }
     let keys: Vec<_> = (0..KEYS).map(key).collect();
     for values in may_fail(keyspace.multi_get(&keys))
