@@ -71,6 +71,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Takes one write. Called in commit order under the commit lock. Cannot fail: what could is done
     /// in the background.
     fn apply(&self, write: &Write<'_>);
+    /// Takes one write that is a batch of its own: [`apply`](Self::apply) and [`end_batch`](Self::end_batch).
+    fn apply_alone(&self, write: &Write<'_>) {
+        self.apply(write);
+        self.end_batch(write.seqno);
+    }
     /// A write of `key` is coming; the engine may ask for the memory that it will need.
     fn prefetch(&self, key: &[u8]) {
         let _ = key;

@@ -104,6 +104,9 @@ pub(crate) struct Committer {
     budget: Arc<Budget>,
     pen: Mutex<Pen>,
     queue: Mutex<Vec<Arc<Queued>>>,
+    /// Whether there may be something in the queue. Who puts something there waits for the pen afterwards, and
+    /// leads itself if nobody took it.
+    is_queued: AtomicBool,
     /// Whether somebody syncs.
     syncing: Mutex<bool>,
     sync_done: Condvar,
@@ -129,6 +132,7 @@ impl Committer {
                 head: Vec::new(),
             }),
             queue: Mutex::default(),
+            is_queued: AtomicBool::new(false),
             syncing: Mutex::default(),
             sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
@@ -304,6 +308,7 @@ impl Committer {
         let outcome = OnceLock::new();
         let queued = Arc::new(Queued { writes: writes.to_encoded(), durability, outcome });
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&queued));
+        self.is_queued.store(true, Ordering::Release);
         let pen = self.pen()?;
         if let Some(outcome) = queued.outcome.get() {
             return outcome.clone();
@@ -318,8 +323,13 @@ impl Committer {
         mut pen: MutexGuard<'_, Pen>,
         own: Option<(Writes<'_>, Durability)>,
     ) -> Result<Seqno> {
-        let queued =
-            std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        let queued = match self.is_queued.load(Ordering::Acquire) {
+            true => {
+                self.is_queued.store(false, Ordering::Release);
+                std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            false => Vec::new(),
+        };
         if let Err(refusal) = self.check() {
             queued.iter().for_each(|other| _ = other.outcome.set(Err(refusal.clone())));
             return Err(refusal);

@@ -108,8 +108,7 @@ impl Writes<'_> {
     pub(crate) fn apply(&self, first: Seqno) {
         match *self {
             Self::One { target, kind, key, value } => {
-                target.engine.apply(&Write { seqno: first, kind, key, value });
-                target.engine.end_batch(first);
+                target.engine.apply_alone(&Write { seqno: first, kind, key, value });
             }
             Self::Many(writes) => {
                 let mut seqno = first;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use super::record::{Front, Lengths, UNIT};
 use super::segment::HEADER_UNITS;
+use crate::base::prefetch::prefetch;
 use crate::base::{Slice, Trailer, words};
 use crate::budget::Budget;
 
@@ -126,6 +127,14 @@ impl MemorySegment {
                 Ok(copied) => return copied,
                 Err(Busy) => std::hint::spin_loop(),
             }
+        }
+    }
+
+    /// Asks for the front of the record at `at`.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize) {
+        if let Some(word) = self.words.get(at) {
+            prefetch(word);
         }
     }
 

@@ -26,6 +26,7 @@ use arc_swap::ArcSwapOption;
 use super::index::{Address, Entry};
 use super::memory::{Busy, MemorySegment};
 use super::record::{FRONT_UNITS, Front, UNIT};
+use crate::base::prefetch::prefetch;
 use crate::base::{Seqno, Slice, Trailer, View, checksum, hash};
 use crate::cache::{Closable, OpenFiles};
 use crate::error::{Error, Result};
@@ -41,6 +42,10 @@ pub(crate) const HEADER_UNITS: usize = HEADER / UNIT;
 pub(crate) const SLOT_UNITS: usize = (1 << 20) / UNIT;
 /// Segments are written in pieces of this many bytes.
 const BUFFER: usize = 1 << 20;
+/// What the processor reads at once.
+const LINE: usize = 64;
+/// So many lines of a record are asked for ahead.
+const LINES: usize = 8;
 /// What looking after an open file costs in memory, about.
 const OPEN_FILE_BYTES: usize = 1 << 10;
 
@@ -479,6 +484,10 @@ impl SegmentFile {
             if let Some(lent) = &open.lent {
                 let start = at * UNIT;
                 let bytes = lent.get(start..).unwrap_or(&[]);
+                // All of it is going to be read: its lines are asked for together.
+                let most = entry.units_at_most().map_or(0, |units| units as usize * UNIT);
+                let lines = bytes[..most.min(bytes.len())].chunks(LINE);
+                lines.take(LINES).for_each(|line| prefetch(&line[0]));
                 let front = self.whole(bytes, at)?;
                 self.check(open, at, front, bytes)?;
                 if bytes[front.lengths.key_range()] != *key {

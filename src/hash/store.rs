@@ -638,6 +638,17 @@ impl Engine for Store {
     }
 
     #[inline]
+    fn apply_alone(&self, write: &Write<'_>) {
+        let hash = hash64(write.key);
+        let trailer = Trailer::new(write.seqno, write.kind);
+        let put = Put { hash, trailer, key: write.key, value: write.value };
+        self.seal(|writer| {
+            writer.put(self.place(), &put);
+            writer.end_batch(write.seqno)
+        });
+    }
+
+    #[inline]
     fn prefetch(&self, key: &[u8]) {
         self.index.prefetch(hash64(key));
     }

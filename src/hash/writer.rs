@@ -170,9 +170,11 @@ impl Writer {
         place.index.find(hash, &mut found);
         let is_tombstone = trailer.kind() == Kind::Delete;
         if !(is_tombstone && found.as_slice().is_empty()) {
-            let newest = self.look_at_older(place, found.as_slice(), key);
+            // What is in memory is asked for, and compared when the record has been written.
+            self.ask_for(place, found.as_slice());
             let units = Lengths { key: key.len(), value: value.len() }.units();
             let at = self.write(place, units, put);
+            let newest = self.look_at_older(place, found.as_slice(), key);
             let tail = self.tail.as_ref().expect("it was just written to");
             let entry = Entry::new(tail.address(at), units as u32, is_tombstone);
             self.tombstones += u64::from(is_tombstone);
@@ -205,6 +207,22 @@ impl Writer {
             }
         }
         self.found = found;
+    }
+
+    /// Asks for the memory of the records at `found`.
+    #[inline]
+    fn ask_for(&self, place: Place<'_>, found: &[Entry]) {
+        if found.is_empty() {
+            return;
+        }
+        let slots = place.slots.load();
+        for entry in found {
+            if let Some(segment) = slots.segment(entry.address())
+                && let Some(memory) = segment.memory()
+            {
+                memory.prefetch(segment.offset(entry.address()));
+            }
+        }
     }
 
     /// Finds the newest version of `key` in memory.
