@@ -15,11 +15,12 @@
 //! Thread safety: behind the store's writer lock.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::index::{Address, Entry, Found, Index, IndexWriter};
 use super::memory::MemorySegment;
 use super::record::Lengths;
+use super::scan::Reach;
 use super::segment::{Figures, HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
 use super::slots::CurrentSlots;
 use crate::base::{Kind, Seqno, Trailer, Visibility};
@@ -76,6 +77,8 @@ pub(crate) struct Writer {
     /// Places in the tail that may be used again, by their units.
     free: Vec<Vec<usize>>,
     superseded: VecDeque<Superseded>,
+    /// Scans that want to know what is moved.
+    scans: Vec<Weak<Reach>>,
     found: Found,
     /// The next number of a file.
     pub(crate) next_id: u64,
@@ -100,6 +103,7 @@ impl Writer {
             closed: Vec::new(),
             free: Vec::new(),
             superseded: VecDeque::new(),
+            scans: Vec::new(),
             found: Found::new(),
             next_id,
             segment_units,
@@ -299,6 +303,8 @@ impl Writer {
         if !self.index.contains(place.index, put.hash, old.address()) {
             return false;
         }
+        let note = |scan: Arc<Reach>| scan.moves(from, old.address());
+        self.scans.retain(|scan| scan.upgrade().map(note).is_some());
         let units = Lengths { key: put.key.len(), value: put.value.len() }.units();
         let (segment, at) = self.append(place, units, put.trailer, put.key, put.value);
         let entry = Entry::new(segment.address(at), units as u32, old.is_tombstone());
@@ -308,6 +314,12 @@ impl Writer {
             segment.figures.set_unresolved(true);
         }
         true
+    }
+
+    /// Tells a scan from now on what is moved.
+    pub(super) fn watch(&mut self, scan: &Arc<Reach>) {
+        self.scans.retain(|scan| scan.strong_count() > 0);
+        self.scans.push(Arc::downgrade(scan));
     }
 
     /// A batch ends with `last`; gives what is to be written to files, if the tail is full.

@@ -265,6 +265,31 @@ fn readers_see_whole_values_and_every_key_while_all_moves() {
 }
 
 #[test]
+fn a_scan_gives_a_record_once_that_was_moved_before_it_and_is_moved_again() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    let persist = |keys: &[&str], value: &str| {
+        keys.iter().for_each(|key| keyspace.put(key, value).unwrap());
+        keyspace.persist().unwrap();
+    };
+    persist(&["first"], "old");
+    persist(&["moved", "held"], "old");
+    let snapshot = db.snapshot();
+    persist(&["first", "held"], "new");
+    // What the snapshot holds stays where it is, and with it a copy of what is moved.
+    keyspace.compact().unwrap();
+    keyspace.persist().unwrap();
+    let mut scan = snapshot.iter(&keyspace).map(|item| item.unwrap().0.to_vec());
+    assert_eq!(scan.next().unwrap(), b"first");
+    keyspace.compact().unwrap();
+    keyspace.persist().unwrap();
+    let mut rest: Vec<_> = scan.collect();
+    rest.sort();
+    assert_eq!(rest, [b"held".to_vec(), b"moved".to_vec()]);
+}
+
+#[test]
 fn large_values_have_segments_of_their_own() {
     let fs = MemoryFs::new();
     let db = open(&fs);
