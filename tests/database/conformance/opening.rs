@@ -11,7 +11,7 @@ use turbidite::{
     Result,
 };
 
-use crate::setup::{ENGINES, NAME, Setup, files_below, layers, options};
+use crate::setup::{ENGINES, NAME, Setup, contents, files_below, layers, options};
 
 fn kind(result: Result<Database>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
@@ -143,7 +143,8 @@ fn change_the_layer(engine: EngineKind) {
             keyspace.put(format!("{opening} {layer} {count}"), "v").unwrap();
             keyspace.persist().unwrap();
             count += 1;
-            assert_eq!(keyspace.iter().count(), count);
+            let found = contents(keyspace.iter()).len();
+            assert_eq!(found, count, "{engine}, {layer}");
             assert_eq!(keyspace.stats().layer, layer);
             assert_eq!(database.keyspaces()[0].layer, layer);
         }
