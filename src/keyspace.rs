@@ -128,7 +128,8 @@ impl Keyspace {
     }
 
     /// The value of `key`. Cost: memory only if the block it lies in is cached, else as a rule one read: one
-    /// for each table that its filter does not rule out. A table that is not open is opened first.
+    /// for each table that its filter does not rule out. A table that is not open is opened first. In a hash
+    /// keyspace a probe of memory, and as a rule at most one read.
     ///
     /// # Errors
     /// `Corruption` if what was to be read is damaged; `Io`, `Closed`.
@@ -157,18 +158,19 @@ impl Keyspace {
         self.multi_get_at(keys, held.point())
     }
 
-    /// All keys and values, in order, of this moment.
+    /// All keys and values of this moment; in order, unless the keyspace has none.
     pub fn iter(&self) -> Range {
         self.range_in(Bounds::ALL, Held::new(&self.database))
     }
 
     /// The keys in `range` and their values, in order, of this moment. `..` is everything, but
-    /// [`iter`](Self::iter) needs no type for it.
+    /// [`iter`](Self::iter) needs no type for it. `Unsupported` in a hash keyspace, unless it is everything.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         self.range_in(Bounds::new(range), Held::new(&self.database))
     }
 
-    /// The keys that start with `prefix` and their values, in order, of this moment.
+    /// The keys that start with `prefix` and their values, in order, of this moment. `Unsupported` in a hash keyspace,
+    /// unless the prefix is empty.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.range_in(Bounds::prefix(prefix.as_ref()), Held::new(&self.database))
     }
@@ -176,12 +178,13 @@ impl Keyspace {
     /// A cursor over the keys of this moment, which can be moved both ways and anywhere.
     ///
     /// # Errors
-    /// `Closed`.
+    /// `Unsupported` in a hash keyspace; `Closed`.
     pub fn cursor(&self) -> Result<Cursor> {
         self.cursor_at(self.now())
     }
 
-    /// The number of keys. Cost: reads all of them.
+    /// The number of keys. Cost: reads all of them. A hash keyspace mostly knows it, once the work that writes leave
+    /// to the background is done.
     ///
     /// # Errors
     /// As [`get`](Self::get).

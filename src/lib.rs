@@ -1,6 +1,6 @@
-//! Turbidite: an embedded, ordered key-value store.
+//! Turbidite: an embedded key-value store, ordered or hashed.
 //!
-//! A [`Database`] is a directory. It holds [`Keyspace`]s, sorted maps from keys to values, both any bytes.
+//! A [`Database`] is a directory. It holds [`Keyspace`]s, maps from keys to values, both any bytes.
 //! All keyspaces share one log, so a [`Batch`] over several of them is all or nothing, and a [`Snapshot`]
 //! sees all of them at one moment.
 //!
@@ -31,7 +31,11 @@
 //!
 //! - What a write survives is chosen by [`Durability`], per database and per batch;
 //!   [`KeyspaceOptions::log`] does without the log.
-//! - How files are reached is chosen by [`Layer`], for each keyspace and for the log.
+//! - The engine is chosen when a keyspace is created: [`KeyspaceOptions::lsm`] keeps keys in order;
+//!   [`KeyspaceOptions::hash`] does not, and answers [`get`](Keyspace::get) with one probe of an index in memory
+//!   and as a rule at most one read. Ranges, prefixes and cursors need an order; iterating over everything does not.
+//! - How files are reached is chosen by [`Layer`], for each keyspace and for the log: positional calls, mappings,
+//!   whole blocks or direct I/O, with or without a page cache.
 //! - What memtables, caches, indexes and filters take is bounded by [`DatabaseBuilder::memory_budget`].
 //! - Every fallible call returns [`Error`]; programs match on its [`kind`](Error::kind).
 //! - Handles are `Clone`, `Send` and `Sync`, and have no lifetimes. [`Database::close`] reports errors;

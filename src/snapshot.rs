@@ -48,17 +48,17 @@ impl Snapshot {
         keyspace.multi_get_at(keys, self.held.point())
     }
 
-    /// All keys of `keyspace` and their values, in order.
+    /// All keys of `keyspace` and their values; in order, unless it has none.
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.range_in(keyspace, Bounds::ALL)
     }
 
-    /// The keys in `range` and their values, in order.
+    /// The keys in `range` and their values, in order. As [`Keyspace::range`] in a hash keyspace.
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
         self.range_in(keyspace, Bounds::new(range))
     }
 
-    /// The keys that start with `prefix` and their values, in order.
+    /// The keys that start with `prefix` and their values, in order. As [`Keyspace::prefix`] in a hash keyspace.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
         self.range_in(keyspace, Bounds::prefix(prefix.as_ref()))
     }
@@ -66,7 +66,7 @@ impl Snapshot {
     /// A cursor over the keys of `keyspace`.
     ///
     /// # Errors
-    /// `Invalid` if the keyspace is another database's; `Closed`.
+    /// `Invalid` if the keyspace is another database's; `Unsupported` in a hash keyspace; `Closed`.
     pub fn cursor(&self, keyspace: &Keyspace) -> Result<Cursor> {
         self.check(keyspace)?;
         keyspace.cursor_at(self.held.point())
