@@ -1,7 +1,7 @@
 //! Segments: the data of the keyspace. A segment is filled in memory, sealed, written to a file once, and
 //! removed as a whole.
 //!
-//! `NNNNNN.data`, `NNNNNN` being the segment's number, which is never used again:
+//! `NNNNNN.data`, `NNNNNN` being the segment's number, which no other one gets while a manifest names it:
 //! ```text
 //! offset  size
 //!      0     8  magic "TBD-HSH\n"

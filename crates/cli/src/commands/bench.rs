@@ -209,6 +209,9 @@ impl Arguments {
     fn phases(&self) -> &[Phase] {
         match self.keys {
             _ if !self.phases.is_empty() => &self.phases,
+            Keys::Number if !self.engine.is_ordered() => {
+                &[Phase::Fill, Phase::Get, Phase::Miss, Phase::Count]
+            }
             Keys::Number => &[Phase::Fill, Phase::Get, Phase::Miss, Phase::Scan],
             Keys::Study => &[Phase::Fill, Phase::Get],
         }
@@ -220,6 +223,12 @@ impl Arguments {
         let mut live = false;
         for &phase in self.phases() {
             match phase {
+                Phase::Scan | Phase::Reverse if !self.engine.is_ordered() => {
+                    return Err(Failure::usage(
+                        "scan and reverse check the order of keys, and this engine has none; \
+                         count reads all of them",
+                    ));
+                }
                 Phase::Fill => (filled, live) = (true, true),
                 Phase::Get | Phase::Overwrite | Phase::Delete if !live => {
                     return Err(Failure::usage(

@@ -39,6 +39,11 @@ impl Engine {
             Self::Hash => KeyspaceOptions::hash(),
         }
     }
+
+    /// Whether keys have an order.
+    pub(crate) fn is_ordered(self) -> bool {
+        self != Self::Hash
+    }
 }
 
 /// When a write counts as done.

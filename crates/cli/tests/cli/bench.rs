@@ -382,3 +382,17 @@ fn layers_with_sizes() {
     let text = Place::new().run(&[&arguments[..], &options].concat()).text();
     assert!(text.contains("file pos-block (blocks of 1024 B)"), "{text}");
 }
+
+#[test]
+fn an_engine_without_order_is_counted_and_not_scanned() {
+    let lines = bench_with("300", &["--engine", "hash"]);
+    let phases: Vec<_> = lines.iter().map(|line| line["phase"].clone()).collect();
+    assert_eq!(phases, ["fill", "get", "miss", "count"]);
+    let place = Place::new();
+    for phases in ["fill,scan", "fill,reverse"] {
+        let options = ["bench", "--engine", "hash", "--records", "300", "--phases", phases];
+        let run = place.run(&options);
+        assert_eq!(run.code, Some(2), "{phases}");
+        assert!(run.err.contains("count reads all of them"), "{}", run.err);
+    }
+}
