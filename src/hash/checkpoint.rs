@@ -77,7 +77,7 @@ pub(crate) struct CheckpointWriter {
 impl CheckpointWriter {
     /// A new file, which covers segments up to `covers`.
     pub(crate) fn create(home: &Home, id: u64, covers: u64) -> Result<Self> {
-        let file: Arc<dyn File> = home.fs.create(&path(home, id), home.layer())?;
+        let file: Arc<dyn File> = home.fs.create(&path(home, id), home.layer_for_writing())?;
         let mut out = Appender::new(file, BUFFER);
         out.append(&header(home, id, covers))?;
         let identity = home.identity_of(id);

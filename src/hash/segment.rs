@@ -70,6 +70,15 @@ impl Home {
         hash::file_identity(self.identity, id)
     }
 
+    /// How files are written. Page faults of a mapping would hold up those of the writer's memory: what is going to
+    /// be mapped for reading is written by calls.
+    pub(crate) fn layer_for_writing(&self) -> Layer {
+        match self.layer() {
+            Layer::Mmap => Layer::Positional,
+            layer => layer,
+        }
+    }
+
     /// How files are reached that are opened now.
     pub(crate) fn layer(&self) -> Layer {
         *self.layer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -337,7 +346,7 @@ impl Segment {
             // An earlier try left it, which no manifest names.
             home.fs.remove(&path)?;
         }
-        let created = home.fs.create(&path, home.layer());
+        let created = home.fs.create(&path, home.layer_for_writing());
         // A call that failed may have made the file all the same.
         let written = created.and_then(|file| write_records(memory, file, home, self.id));
         if let Err(error) = &written {
