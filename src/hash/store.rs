@@ -23,7 +23,7 @@ use super::record::UNIT;
 use super::scan::Scan;
 use super::segment::{Found, Home, Records, Segment};
 use super::slots::{CurrentSlots, MOST_SLOTS, Slots};
-use super::writer::{Aside, Place, Put, Sealed, Writer};
+use super::writer::{Place, Put, Sealed, Writer};
 use crate::base::Kind;
 use crate::base::hash::hash64;
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
@@ -120,8 +120,6 @@ pub(crate) struct Store {
     charged: AtomicU64,
     flushes: AtomicU64,
     pub(super) reclaimed: AtomicU64,
-    /// No version is aside that a write up to this number has superseded.
-    none_aside: AtomicU64,
     /// How many scans there are. It rises under the writer lock: no record is moved while there is one.
     pub(super) scans: AtomicUsize,
     this: Weak<Self>,
@@ -212,7 +210,6 @@ impl Store {
             charged: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
-            none_aside: AtomicU64::new(0),
             scans: AtomicUsize::new(0),
             this: Weak::clone(this),
             context,
@@ -225,7 +222,6 @@ impl Store {
             slots: &self.slots,
             budget: &self.context.budget,
             visibility: &self.context.visibility,
-            none_aside: &self.none_aside,
         }
     }
 
@@ -261,8 +257,6 @@ impl Store {
         let mut missed = None;
         loop {
             let seqno = point.seqno();
-            // Before the search: what has been put back by then is found by it.
-            let none_aside = self.none_aside.load(Ordering::Acquire);
             let slots = self.slots.load();
             self.index.find(hash, &mut found);
             let candidates = found.as_slice();
@@ -277,19 +271,6 @@ impl Store {
                 std::hint::spin_loop();
                 continue;
             };
-            if newer > none_aside {
-                match self.find_aside(hash, key, seqno)? {
-                    Some(version)
-                        if best.as_ref().is_none_or(|best| best.1.seqno() < version.1.seqno()) =>
-                    {
-                        return Ok(Some(version));
-                    }
-                    Some(_) => {}
-                    // It may have been put back since the search.
-                    None if self.none_aside.load(Ordering::Acquire) != none_aside => continue,
-                    None => {}
-                }
-            }
             if best.is_some() {
                 return Ok(best);
             }
@@ -303,23 +284,6 @@ impl Store {
                 _ => return Ok(None),
             }
         }
-    }
-
-    /// The newest version of `key` up to `seqno` among those that newer ones have taken the place of a moment ago.
-    #[cold]
-    fn find_aside(&self, hash: u64, key: &[u8], seqno: Seqno) -> Result<Option<Version>> {
-        let aside = lock(&self.writer).aside(&self.slots, hash, key, seqno);
-        for version in aside {
-            match version {
-                Aside::Read(entry, trailer, value) => return Ok(Some((entry, trailer, value))),
-                Aside::InFile(entry, segment) => {
-                    if let Found::Version(trailer, value) = segment.read(entry, key)? {
-                        return Ok(Some((entry, trailer, value)));
-                    }
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// What tells whether the candidates are still the same records; `None` if they cannot change.

@@ -348,8 +348,7 @@ impl Store {
     /// Moves what is still indexed out of `victim`, and has it removed.
     fn reclaim(&self, victim: &Arc<Segment>) -> Result<()> {
         let oldest_held = self.context.visibility.oldest_held();
-        let has_aside = lock(&self.writer).has_aside_in(self.place(), victim.id);
-        if has_aside || self.empty(victim)? == Outcome::Held {
+        if self.empty(victim)? == Outcome::Held {
             victim.figures.block(oldest_held);
             return Ok(());
         }

@@ -5,10 +5,9 @@
 //! *unresolved*: the reclaimer finds out later. Until an older version is found out, both are indexed, and readers
 //! take the newer one.
 //!
-//! An older version in memory is *superseded*: the newer one takes its entry in the index, and it is set *aside*, where
-//! readers find it that may not see the newer one yet. When that has been published, the older one is let go, or
-//! indexed again if a snapshot sees it. If both are in the tail, its place is then used again for a record of the same
-//! length: keys that are overwritten again and again take two places, not more.
+//! An older version in memory is *superseded*: it is taken out of the index when the newer one has been published and
+//! no snapshot sees the older one. If both are in the tail, its place is then used again for a record of the
+//! same length: keys that are overwritten again and again take two places, not more.
 //!
 //! Invariant: of two records of a key, the one in the segment with the larger number is the newer one; within a
 //! segment the one with the larger sequence number.
@@ -17,19 +16,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::index::{Address, Entry, Found, Index, IndexWriter};
 use super::memory::MemorySegment;
 use super::record::Lengths;
 use super::segment::{Figures, HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
 use super::slots::CurrentSlots;
-use crate::base::{Kind, Seqno, Slice, Trailer, Visibility};
+use crate::base::{Kind, Seqno, Trailer, Visibility};
 use crate::budget::Budget;
 
-/// When so many versions are set aside, further ones stay in the index until they are let go: readers look
-/// through those that are aside one by one.
-const MOST_ASIDE: usize = 256;
 /// Places of records up to so many units are used again.
 const REUSED_UNITS: usize = 1024;
 
@@ -42,14 +37,6 @@ struct Superseded {
     /// The segments they are in. Their memory is not kept for this.
     old_segment: (u64, Arc<Figures>),
     new_segment: (u64, Arc<Figures>),
-    /// Whether the older one is set aside. Otherwise it is still indexed.
-    is_aside: bool,
-}
-
-/// A version that is set aside.
-pub(crate) enum Aside {
-    Read(Entry, Trailer, Slice),
-    InFile(Entry, Arc<Segment>),
 }
 
 /// What came of moving a record.
@@ -86,8 +73,6 @@ pub(crate) struct Place<'a> {
     pub(crate) slots: &'a CurrentSlots,
     pub(crate) budget: &'a Arc<Budget>,
     pub(crate) visibility: &'a Visibility,
-    /// No version is aside that a write up to this number has superseded.
-    pub(crate) none_aside: &'a AtomicU64,
 }
 
 /// A write, with the hash of its key.
@@ -179,31 +164,16 @@ impl Writer {
             let entry = Entry::new(tail.address(at), units as u32, is_tombstone);
             self.tombstones += u64::from(is_tombstone);
             self.oldest.get_or_insert(trailer.seqno());
-            let is_aside = newest.is_some() && self.superseded.len() < MOST_ASIDE;
-            let mut others = found.as_slice().len();
-            if let Some(Older { entry: older, .. }) = newest.as_ref().filter(|_| is_aside) {
-                self.index.replace(place.index, hash, older.address(), entry);
-                self.tombstones -= u64::from(older.is_tombstone());
-                others -= 1;
-            } else {
-                self.index.insert(place.index, hash, entry);
-            }
-            if others > 0 {
+            self.index.insert(place.index, hash, entry);
+            // The newest one in memory is taken care of below.
+            if found.as_slice().len() > usize::from(newest.is_some()) {
                 tail.figures.set_unresolved();
             }
             if let Some(Older { entry, seqno: old, segment: old_segment }) = newest {
-                if is_aside {
-                    old_segment.1.removed(entry);
-                }
-                self.superseded.push_back(Superseded {
-                    hash,
-                    entry,
-                    old,
-                    new: trailer.seqno(),
-                    old_segment,
-                    new_segment: (tail.id, Arc::clone(&tail.figures)),
-                    is_aside,
-                });
+                let new_segment = (tail.id, Arc::clone(&tail.figures));
+                let new = trailer.seqno();
+                let superseded = Superseded { hash, entry, old, new, old_segment, new_segment };
+                self.superseded.push_back(superseded);
             }
         }
         self.found = found;
@@ -244,41 +214,6 @@ impl Writer {
             }
         }
         newest
-    }
-
-    /// The versions of `key` up to `seqno` that are aside, newest first. One in memory is read at once, because its place
-    /// may be used again when the writer goes on, and is the last one given; those in files are left to the caller.
-    pub(crate) fn aside(
-        &self,
-        slots: &CurrentSlots,
-        hash: u64,
-        key: &[u8],
-        seqno: Seqno,
-    ) -> Vec<Aside> {
-        let slots = slots.load();
-        let mut versions = Vec::new();
-        for version in self.superseded.iter().rev() {
-            if !version.is_aside || version.hash != hash || version.old > seqno {
-                continue;
-            }
-            let Some(segment) = slots.segment(version.entry.address()) else { continue };
-            let Some(memory) = segment.memory() else {
-                versions.push(Aside::InFile(version.entry, Arc::clone(segment)));
-                continue;
-            };
-            let at = segment.offset(version.entry.address());
-            if let Ok(Some((trailer, value))) = memory.read(at, key) {
-                versions.push(Aside::Read(version.entry, trailer, value));
-                break;
-            }
-        }
-        versions
-    }
-
-    /// Whether versions in segment `id` are aside, once those are let go that can be.
-    pub(crate) fn has_aside_in(&mut self, place: Place<'_>, id: u64) -> bool {
-        self.drop_superseded(place);
-        self.superseded.iter().any(|version| version.old_segment.0 == id)
     }
 
     /// Writes the record into the tail, in a place of its own or one that is free; gives where it begins.
@@ -331,23 +266,23 @@ impl Writer {
         tail
     }
 
-    /// Lets go of superseded records whose successors have been published, and frees their places.
+    /// Takes superseded records out of the index whose successors have been published, and frees their places.
     fn drop_superseded(&mut self, place: Place<'_>) {
         let published = place.visibility.published();
         while self.superseded.front().is_some_and(|front| front.new <= published) {
             let Some(superseded) = self.superseded.pop_front() else { return };
-            let Superseded { hash, entry, old, new, old_segment, new_segment, is_aside } =
-                superseded;
+            let Superseded { hash, entry, old, new, old_segment, new_segment } = superseded;
             if place.visibility.is_held_between(old, new) {
-                if is_aside {
-                    self.index.insert(place.index, hash, entry);
-                    self.tombstones += u64::from(entry.is_tombstone());
-                    old_segment.1.indexed(entry);
-                }
                 new_segment.1.set_unresolved();
                 continue;
             }
-            if !is_aside && !self.forget(place.index, hash, entry, &old_segment.1) {
+            let was_indexed = self.forget(place.index, hash, entry, &old_segment.1);
+            // What is older still was left to the one that goes now, and is the newer one's now.
+            place.index.find(hash, &mut self.found);
+            if self.found.as_slice().len() > 1 {
+                new_segment.1.set_unresolved();
+            }
+            if !was_indexed {
                 continue;
             }
             // If they are not in the same segment, the older one may be persisted without the newer one.
@@ -365,8 +300,6 @@ impl Writer {
                 }
             }
         }
-        let first = self.superseded.front().map_or(published, |front| front.new - 1);
-        place.none_aside.store(first.min(published), Ordering::Release);
     }
 
     /// Takes a record out of the index; false if it was not in it.
