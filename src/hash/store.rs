@@ -271,6 +271,15 @@ impl Store {
                 std::hint::spin_loop();
                 continue;
             };
+            if candidates.len() > 1 && stamps.is_some() {
+                // A newer one may have been taken away under the look; not if all are still there.
+                self.index.find(hash, &mut found);
+                if !self.slots.is_current(&slots)
+                    || self.stamps(&slots, found.as_slice())? != stamps
+                {
+                    continue;
+                }
+            }
             if best.is_some() {
                 return Ok(best);
             }
