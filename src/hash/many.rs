@@ -33,7 +33,6 @@ impl Store {
         let mut found = Candidates::new();
         let mut alone = Vec::new();
         for (key, &hash) in hashes.iter().enumerate() {
-            found.clear();
             self.index.find(hash, &mut found);
             match *found.as_slice() {
                 [] => {}

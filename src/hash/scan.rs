@@ -45,7 +45,6 @@ impl Scan {
         let mut found = Candidates::new();
         loop {
             let slots = self.store.slots.load();
-            found.clear();
             self.store.index.find(hash, &mut found);
             if !self.store.slots.is_current(&slots) {
                 continue;

@@ -309,11 +309,6 @@ impl Segment {
         (address.slot() - self.base) as usize * SLOT_UNITS + address.unit() as usize
     }
 
-    /// What changes whenever another record takes the place at `address`.
-    pub(crate) fn stamp(&self, address: Address) -> u64 {
-        self.memory().map_or(0, |memory| memory.word(self.offset(address)))
-    }
-
     /// Reads the record at the entry's address, if it is one of `key`.
     #[inline]
     pub(crate) fn read(&self, entry: Entry, key: &[u8]) -> Result<Found> {

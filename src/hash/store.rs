@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::checkpoint::{self, Checkpoint};
-use super::index::{Entry, Found as Candidates, Index};
+use super::index::{Entry, Found as Candidates, Index, Version as Seen};
 use super::manifest::{CheckpointMeta, Edit, Manifest};
 use super::record::UNIT;
 use super::scan::Scan;
@@ -246,7 +246,11 @@ impl Store {
         Ok(version.filter(|(_, trailer, _)| trailer.kind() == Kind::Put).map(|(.., value)| value))
     }
 
-    /// The newest version of `key` at `point`. Starts again for as long as what is found changes meanwhile.
+    /// The newest version of `key` at `point`.
+    ///
+    /// What is judged is the set of entries that the index had at one moment: a record in memory counts only if
+    /// its entry was still there after it was read, and one in a file stays what it is while the table of segments is
+    /// held. Starts again for as long as that fails.
     pub(super) fn find_version(
         &self,
         hash: u64,
@@ -254,64 +258,75 @@ impl Store {
         point: ReadPoint<'_>,
     ) -> Result<Option<Version>> {
         let mut found = Candidates::new();
-        let mut missed = None;
         loop {
             let seqno = point.seqno();
             let slots = self.slots.load();
-            self.index.find(hash, &mut found);
+            let seen = self.index.find(hash, &mut found);
             let candidates = found.as_slice();
             if candidates.is_empty() {
                 return Ok(None);
             }
-            if !self.slots.is_current(&slots) {
-                continue;
-            }
-            let stamps = self.stamps(&slots, candidates)?;
-            let Some(Look { best, newer }) = look(&slots, candidates, key, seqno)? else {
-                std::hint::spin_loop();
-                continue;
+            let look = match self.slots.is_current(&slots) {
+                true => self.look(&slots, candidates, seen, key, seqno)?,
+                false => None,
             };
-            if candidates.len() > 1 && stamps.is_some() {
-                // A newer one may have been taken away under the look; not if all are still there.
-                self.index.find(hash, &mut found);
-                if !self.slots.is_current(&slots)
-                    || self.stamps(&slots, found.as_slice())? != stamps
-                {
-                    continue;
-                }
-            }
-            if best.is_some() {
-                return Ok(best);
-            }
-            // What it has to see may have been dropped, but only if there is something newer to see.
-            if newer > 0 && point.seqno() != seqno {
-                continue;
-            }
-            // A record may have been taken away under the look; not if the same ones are there again.
-            match stamps {
-                Some(_) if missed != stamps => missed = stamps,
-                _ => return Ok(None),
+            match look {
+                // A write behind `seqno` may have had the one before it dropped, if it has been published since.
+                Some(Look { newer, .. }) if newer > 0 && point.seqno() != seqno => {}
+                Some(Look { best, .. }) => return Ok(best),
+                None => std::hint::spin_loop(),
             }
         }
     }
 
-    /// What tells whether the candidates are still the same records; `None` if they cannot change.
+    /// Looks for the newest version of `key` up to `seqno` among the candidates that were `seen`. Of two versions in
+    /// different segments, the one in the segment with the larger number is newer: older ones are not read. `None` if a
+    /// candidate in memory may have become something else before it was read.
     #[inline]
-    fn stamps(&self, slots: &Slots, candidates: &[Entry]) -> Result<Option<u64>> {
-        let mut stamps = 0u64;
-        let mut may_change = false;
-        for &entry in candidates {
-            let segment = self.segment(slots, entry)?;
-            may_change |= segment.memory().is_some();
-            stamps = (stamps ^ entry.packed()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
-            stamps = (stamps ^ segment.stamp(entry.address())).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn look(
+        &self,
+        slots: &Slots,
+        candidates: &[Entry],
+        seen: Seen<'_>,
+        key: &[u8],
+        seqno: Seqno,
+    ) -> Result<Option<Look>> {
+        let segment = |entry: Entry| {
+            let segment = slots.segment(entry.address());
+            segment.ok_or_else(|| no_segment(&self.home))
+        };
+        let mut look = Look { best: None, newer: 0 };
+        if let [entry] = *candidates {
+            let segment = segment(entry)?;
+            let is_read = look.take(entry, segment.read(entry, key)?, seqno);
+            let is_valid = is_read && (segment.file().is_some() || seen.is_current());
+            return Ok(is_valid.then_some(look));
         }
-        Ok(may_change.then_some(stamps))
-    }
-
-    /// The segment of an entry of the present index.
-    fn segment<'a>(&self, slots: &'a Slots, entry: Entry) -> Result<&'a Arc<Segment>> {
-        slots.segment(entry.address()).ok_or_else(|| no_segment(&self.home))
+        let mut sorted = Vec::with_capacity(candidates.len());
+        for &entry in candidates {
+            sorted.push((segment(entry)?, entry));
+        }
+        sorted.sort_by_key(|(segment, _)| std::cmp::Reverse(segment.id));
+        let mut best_segment = None;
+        // Whether memory was read that is not known to be valid. Files, which are older, take longer to read.
+        let mut in_memory = false;
+        for (segment, entry) in sorted {
+            if best_segment.is_some_and(|best| best != segment.id) {
+                break;
+            }
+            if in_memory && segment.file().is_some() {
+                if !seen.is_current() {
+                    return Ok(None);
+                }
+                in_memory = false;
+            }
+            in_memory |= segment.memory().is_some();
+            if !look.take(entry, segment.read(entry, key)?, seqno) {
+                return Ok(None);
+            }
+            best_segment = look.best.as_ref().map(|_| segment.id);
+        }
+        Ok((!in_memory || seen.is_current()).then_some(look))
     }
 
     // ---- background ----
@@ -807,31 +822,6 @@ struct Look {
     best: Option<Version>,
     /// The number of the newest version that may not; 0 if there is none.
     newer: Seqno,
-}
-
-/// Looks for the newest version of `key` up to `seqno`. Of two versions in different segments, the one in the
-/// segment with the larger number is newer: older ones are not read. `None` if a record changed while it was read.
-#[inline]
-fn look(slots: &Slots, candidates: &[Entry], key: &[u8], seqno: Seqno) -> Result<Option<Look>> {
-    let mut look = Look { best: None, newer: 0 };
-    if let [entry] = candidates {
-        let Some(segment) = slots.segment(entry.address()) else { return Ok(None) };
-        return Ok(look.take(*entry, segment.read(*entry, key)?, seqno).then_some(look));
-    }
-    let found = |&entry: &Entry| Some((slots.segment(entry.address())?, entry));
-    let mut sorted: Vec<_> = candidates.iter().filter_map(found).collect();
-    sorted.sort_by_key(|(segment, _)| std::cmp::Reverse(segment.id));
-    let mut best_segment = None;
-    for (segment, entry) in sorted {
-        if best_segment.is_some_and(|best| best != segment.id) {
-            break;
-        }
-        if !look.take(entry, segment.read(entry, key)?, seqno) {
-            return Ok(None);
-        }
-        best_segment = look.best.as_ref().map(|_| segment.id);
-    }
-    Ok(Some(look))
 }
 
 impl Look {

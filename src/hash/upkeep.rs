@@ -254,7 +254,6 @@ impl Store {
         let mut found = Candidates::new();
         loop {
             let slots = self.slots.load();
-            found.clear();
             self.index.find(hash, &mut found);
             if !self.slots.is_current(&slots) {
                 continue;
@@ -388,7 +387,9 @@ impl Store {
         let Some(entry) = self.pairs_of(victim, at, record, &mut pairs) else {
             return Ok(Some(Relocated::Gone));
         };
-        let judged: Vec<_> = pairs.iter().map(|pair| pair.other.address()).collect();
+        // Places in memory change hands: what lies there is looked at again.
+        let in_files = pairs.iter().filter(|pair| pair.other_segment.file().is_some());
+        let judged: Vec<_> = in_files.map(|pair| pair.other.address()).collect();
         if !pairs.is_empty() && self.settle_pairs(&mut pairs)? == Outcome::Held {
             return Ok(None);
         }
@@ -537,7 +538,6 @@ impl Store {
             let mut writer = lock(&self.writer);
             let slots = self.slots.load();
             for &(hash, entry) in part {
-                found.clear();
                 self.index.find(hash, &mut found);
                 if let (&[only], Some(segment)) = (found.as_slice(), slots.segment(entry.address()))
                     && only == entry

@@ -151,7 +151,6 @@ impl Writer {
         self.in_batch = true;
         let Put { hash, trailer, key, value } = *put;
         let mut found = std::mem::replace(&mut self.found, Found::new());
-        found.clear();
         place.index.find(hash, &mut found);
         let is_tombstone = trailer.kind() == Kind::Delete;
         if !(is_tombstone && found.as_slice().is_empty()) {
@@ -276,7 +275,10 @@ impl Writer {
                 new_segment.1.set_unresolved();
                 continue;
             }
-            let was_indexed = self.forget(place.index, hash, entry, &old_segment.1);
+            // Its segment may have been given up, and another one have its place in the address space.
+            let slots = place.slots.load();
+            let is_there = slots.segment(entry.address()).is_some_and(|it| it.id == old_segment.0);
+            let was_indexed = is_there && self.forget(place.index, hash, entry, &old_segment.1);
             // What is older still was left to the one that goes now, and is the newer one's now.
             place.index.find(hash, &mut self.found);
             if self.found.as_slice().len() > 1 {
@@ -329,7 +331,6 @@ impl Writer {
         from: &Segment,
         judged: &[Address],
     ) -> Relocated {
-        self.found.clear();
         place.index.find(put.hash, &mut self.found);
         let slots = place.slots.load();
         let mut is_indexed = false;
@@ -420,7 +421,6 @@ impl Writer {
 
     /// The entry of the record of `hash` at `address`, if it is indexed.
     pub(crate) fn entry(&mut self, index: &Index, hash: u64, address: Address) -> Option<Entry> {
-        self.found.clear();
         index.find(hash, &mut self.found);
         self.found.as_slice().iter().copied().find(|entry| entry.address() == address)
     }

@@ -13,7 +13,8 @@
 //! reader who finds the version changed, or that its hash belongs to another bucket by now, looks again.
 //!
 //! So an entry that was put in before the search began, and is neither removed nor replaced while it lasts,
-//! is found. One that is replaced is found as it was or as it is.
+//! is found. One that is replaced is found as it was or as it is. What lies at the places that were found may be used
+//! again once an entry is removed: who has read it there asks the version afterwards whether it still counts.
 
 mod bucket;
 mod chunks;
@@ -28,7 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bucket::{Bucket, WORDS};
 use chunks::Chunks;
 pub(crate) use entry::{Address, Entry, Found};
-use versions::{Version, Versions};
+pub(crate) use versions::Version;
+use versions::Versions;
 pub(crate) use writer::IndexWriter;
 
 use crate::base::prefetch::prefetch;
@@ -71,11 +73,13 @@ impl Index {
         (index, IndexWriter::new(buckets))
     }
 
-    /// Makes `found` all entries of this hash. Wait-free unless the writer moves them meanwhile.
+    /// Makes `found` all entries of this hash. Wait-free unless the writer moves them meanwhile. Gives a version:
+    /// while it [is current](Version::is_current), none of these entries has been removed.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, found: &mut Found) {
-        if !self.try_find(hash, found) {
-            self.find_again(hash, found);
+    pub(crate) fn find(&self, hash: u64, found: &mut Found) -> Version<'_> {
+        match self.try_find(hash, found) {
+            Some(version) => version,
+            None => self.find_again(hash, found),
         }
     }
 
@@ -98,25 +102,25 @@ impl Index {
         lines as usize * size_of::<[AtomicU64; WORDS]>() + size_of::<Self>() + Versions::SIZE
     }
 
-    /// Searches once. Returns whether nothing moved meanwhile; if not, what was found means nothing.
+    /// Searches once. `None` if something moved meanwhile; what was found means nothing then.
     #[inline]
-    fn try_find(&self, hash: u64, found: &mut Found) -> bool {
+    fn try_find(&self, hash: u64, found: &mut Found) -> Option<Version<'_>> {
         found.clear();
         let buckets = self.buckets.load(Ordering::Acquire);
         let number = bucket_of(hash, buckets);
-        let Some(version) = self.versions.read(number) else { return false };
+        let version = self.versions.read(number)?;
         let next = self.main.bucket(number).find(hash, found);
         if !version.is_current() {
-            return false;
+            return None;
         }
         if let Some(next) = next
             && !self.try_find_behind(next, hash, found, version)
         {
-            return false;
+            return None;
         }
         // If the bucket was split before its version was read, this is seen here.
         let now = self.buckets.load(Ordering::Relaxed);
-        now == buckets || bucket_of(hash, now) == number
+        (now == buckets || bucket_of(hash, now) == number).then_some(version)
     }
 
     /// The same for an overflow bucket and those behind it.
@@ -142,9 +146,12 @@ impl Index {
     }
 
     #[cold]
-    fn find_again(&self, hash: u64, found: &mut Found) {
+    fn find_again(&self, hash: u64, found: &mut Found) -> Version<'_> {
         let mut tries = 0_u32;
-        while !self.try_find(hash, found) {
+        loop {
+            if let Some(version) = self.try_find(hash, found) {
+                return version;
+            }
             tries += 1;
             if tries.is_multiple_of(SPINS) {
                 std::thread::yield_now();

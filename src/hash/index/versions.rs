@@ -15,7 +15,7 @@ pub(super) struct Versions(Box<[AtomicU32; STRIPES]>);
 
 /// A version that was even. After 2^32 changes it comes again; no reader is that slow.
 #[derive(Clone, Copy)]
-pub(super) struct Version<'a> {
+pub(crate) struct Version<'a> {
     now: &'a AtomicU32,
     seen: u32,
 }
@@ -59,9 +59,9 @@ impl Versions {
 }
 
 impl Version<'_> {
-    /// Whether nothing was moved since the version was read.
+    /// Whether nothing was moved or removed since the version was read.
     #[inline]
-    pub(super) fn is_current(self) -> bool {
+    pub(crate) fn is_current(self) -> bool {
         self.now.load(Ordering::Relaxed) == self.seen
     }
 }

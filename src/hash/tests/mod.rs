@@ -264,6 +264,72 @@ fn readers_see_whole_values_and_every_key_while_all_moves() {
     });
 }
 
+/// A few keys are overwritten by batches as fast as it goes, while all is moved to files and about in them: their places
+/// change hands all the time. No reader may see a key go back, or a batch in part.
+#[test]
+fn no_version_is_taken_for_the_newest_that_is_not() {
+    const KEYS: u64 = 3;
+    const BATCHES: u64 = 30_000;
+    let number = |value: Option<crate::Slice>| {
+        value.map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()))
+    };
+    let keys: Vec<_> = (0..KEYS).map(u64::to_be_bytes).collect();
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (db, keyspace, done, keys) = (&db, &keyspace, &done, &keys);
+        let keep_moving = scope.spawn(move || {
+            for round in 0.. {
+                if done.load(Ordering::Acquire) {
+                    break;
+                }
+                keyspace.persist().unwrap();
+                if round % 4 == 0 {
+                    keyspace.compact().unwrap();
+                }
+            }
+        });
+        let readers = [0, 1].map(|_| {
+            scope.spawn(move || {
+                let mut latest = 0;
+                while !done.load(Ordering::Acquire) {
+                    for key in keys {
+                        let now = number(keyspace.get(key).unwrap());
+                        assert!(now >= latest, "from {latest} back to {now}");
+                        latest = now;
+                    }
+                    let snapshot = db.snapshot();
+                    let together = snapshot.multi_get(&keyspace, keys).unwrap();
+                    let first = number(together[0].clone());
+                    assert!(first >= latest, "from {latest} back to {first}");
+                    for (key, value) in keys.iter().zip(together) {
+                        assert_eq!(number(value), first);
+                        assert_eq!(number(snapshot.get(&keyspace, key).unwrap()), first);
+                    }
+                    let scanned = contents_at(&snapshot, keyspace);
+                    assert_eq!(scanned.len() as u64, if first == 0 { 0 } else { KEYS });
+                    assert!(scanned.values().all(|value| value[..8] == first.to_le_bytes()));
+                    latest = first;
+                }
+            })
+        });
+        for count in 1..=BATCHES {
+            let mut batch = db.batch();
+            for key in keys {
+                batch.put(keyspace, key, count.to_le_bytes());
+            }
+            batch.commit().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        keep_moving.join().unwrap();
+    });
+    for key in keys {
+        assert_eq!(number(keyspace.get(key).unwrap()), BATCHES);
+    }
+}
+
 #[test]
 fn memory_is_given_back_when_segments_are_in_files() {
     let db = open(&MemoryFs::new());
