@@ -300,12 +300,12 @@ fn no_version_is_taken_for_the_newest_that_is_not() {
                         latest = now;
                     }
                     let snapshot = db.snapshot();
-                    let together = snapshot.multi_get(&keyspace, keys).unwrap();
+                    let together = snapshot.multi_get(keyspace, keys).unwrap();
                     let first = number(together[0].clone());
                     assert!(first >= latest, "from {latest} back to {first}");
                     for (key, value) in keys.iter().zip(together) {
                         assert_eq!(number(value), first);
-                        assert_eq!(number(snapshot.get(&keyspace, key).unwrap()), first);
+                        assert_eq!(number(snapshot.get(keyspace, key).unwrap()), first);
                     }
                     let scanned = contents_at(&snapshot, keyspace);
                     assert_eq!(scanned.len() as u64, if first == 0 { 0 } else { KEYS });
