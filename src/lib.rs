@@ -65,6 +65,7 @@ mod iter;
 mod keyspace;
 mod log;
 mod lsm;
+mod memtable;
 mod open;
 mod options;
 mod snapshot;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::memtable::MemtableCursor;
 use super::table::{ReadMode, TableCursor};
 use super::version::TableFile;
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
 use crate::iter::EntryCursor;
+use crate::memtable::MemtableCursor;
 
 /// A cursor over tables that follow one another: one level, or one table. Tables are opened as they are
 /// reached.

@@ -1,10 +1,9 @@
-//! The LSM-tree: [`tree`] puts it together from a [`memtable`], immutable [`table`]s, the [`version`] that
-//! says which tables there are, and [`compaction`].
+//! The LSM-tree: [`tree`] puts it together from [memtables](crate::memtable), immutable [`table`]s, the [`version`]
+//! that says which tables there are, and [`compaction`].
 
 mod compaction;
 mod cursor;
 mod lookups;
-mod memtable;
 mod state;
 pub(crate) mod table;
 mod tree;

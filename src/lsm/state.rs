@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::cursor::{PartCursor, RunCursor};
-use super::memtable::Memtable;
 use super::table::ReadMode;
 use super::version::{LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
 use crate::iter::Merge;
+use crate::memtable::Memtable;
 
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone, Debug)]

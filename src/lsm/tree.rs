@@ -19,7 +19,6 @@ use super::compaction::merge::{Output, write_tables};
 use super::compaction::policy::{self, Choice, Shape};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
-use super::memtable::Memtable;
 use super::state::{Frozen, State};
 use super::table::{ReadMode, TableOptions};
 use super::version::{
@@ -30,6 +29,7 @@ use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
+use crate::memtable::Memtable;
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::{Layer, PageCacheStats};

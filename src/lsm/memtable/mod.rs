@@ -1,8 +1,0 @@
-//! The memtable: the newest entries, in memory, sorted.
-
-mod arena;
-mod entry;
-mod index;
-mod table;
-
-pub(crate) use table::{Memtable, MemtableCursor};
