@@ -48,6 +48,7 @@
 
 mod base;
 mod batch;
+mod btree;
 mod budget;
 mod builder;
 mod cache;
