@@ -63,6 +63,7 @@ mod filter;
 mod hash;
 mod housekeeper;
 mod iter;
+mod jobs;
 mod keyspace;
 mod log;
 mod lsm;

@@ -9,11 +9,11 @@
 //! writer at a time, the commit path or the reclaimer, changes the index and the tail under `writer`. Segments are
 //! written by the flush thread alone. No lock but `files` is held over I/O.
 //!
-//! Order of locks: `files`, then `writer`, then `sealed`; `jobs`, then `sealed`.
+//! Order of locks: `files`, then `writer`, then `sealed`; the lock of [`jobs`](crate::jobs), then `sealed`.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::checkpoint::{self, Checkpoint};
@@ -30,53 +30,17 @@ use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{OrderedCursor, UnorderedCursor};
+use crate::jobs::{Jobs, Status, Work};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::vfs::{Layer, PathKind};
 
 /// The units of a segment: half of what a memtable may take, within these bounds.
 const SEGMENT_UNITS: std::ops::RangeInclusive<usize> = (1 << 20) / UNIT..=(64 << 20) / UNIT;
-/// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long those wait who look again and again.
 pub(super) const A_MOMENT: Duration = Duration::from_millis(1);
 /// No writer may go on.
 const STOP: u32 = 1000;
-
-/// The kinds of background work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
-    Flush,
-    Upkeep,
-}
-
-#[derive(Default)]
-pub(super) struct Jobs {
-    flushing: bool,
-    /// Whether upkeep waits for its turn.
-    queued: bool,
-    /// Whether segments are resolved and reclaimed, in the background or in a caller's thread.
-    pub(super) tending: bool,
-    /// Whether it is a caller's.
-    pub(super) called: bool,
-    /// Why the last try of each kind of work failed, until one succeeds.
-    flush_trouble: Option<Error>,
-    pub(super) upkeep_trouble: Option<Error>,
-}
-
-impl Jobs {
-    fn trouble(&self) -> Option<&Error> {
-        self.flush_trouble.as_ref().or(self.upkeep_trouble.as_ref())
-    }
-
-    fn trouble_of(&mut self, work: Work) -> &mut Option<Error> {
-        match work {
-            Work::Flush => &mut self.flush_trouble,
-            Work::Upkeep => &mut self.upkeep_trouble,
-        }
-    }
-}
 
 /// What may be done once all segments up to `after` are in files.
 pub(super) struct Deferred {
@@ -110,10 +74,8 @@ pub(crate) struct Store {
     pub(super) files: Mutex<Files>,
     sealed: Mutex<VecDeque<Sealed>>,
     persisted: AtomicU64,
-    pub(super) jobs: Mutex<Jobs>,
-    pub(super) job_done: Condvar,
+    pub(super) jobs: Jobs,
     pub(super) upkeep: Mutex<super::upkeep::State>,
-    stopping: AtomicBool,
     /// How far writers are to be slowed down for upkeep to keep up.
     pub(super) pressure: AtomicU32,
     /// Bytes that the budget knows the index to take.
@@ -202,10 +164,8 @@ impl Store {
             files: Mutex::new(Files { manifest, deferred: Vec::new(), unknown: None }),
             sealed: Mutex::default(),
             persisted: AtomicU64::new(persisted),
-            jobs: Mutex::default(),
-            job_done: Condvar::new(),
+            jobs: Jobs::new(&context),
             upkeep: Mutex::default(),
-            stopping: AtomicBool::new(false),
             pressure: AtomicU32::new(0),
             charged: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
@@ -332,125 +292,44 @@ impl Store {
     // ---- background ----
 
     fn schedule_flush(&self) {
-        if self.context.read_only || self.is_stopping() {
-            return;
-        }
-        let mut jobs = lock(&self.jobs);
-        if !jobs.flushing {
-            jobs.flushing = true;
-            drop(jobs);
-            let this = Weak::clone(&self.this);
-            self.context.background.flush.submit(move || {
-                if let Some(store) = this.upgrade() {
-                    store.flush_all();
-                }
-            });
-        }
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_all);
     }
 
     pub(super) fn schedule_upkeep(&self) {
-        if self.context.read_only || self.is_stopping() || !self.is_upkeep_due() {
-            return;
-        }
-        let mut jobs = lock(&self.jobs);
-        if !jobs.tending && !jobs.queued {
-            jobs.queued = true;
-            drop(jobs);
-            let this = Weak::clone(&self.this);
-            self.context.background.compaction.submit(move || {
-                if let Some(store) = this.upgrade() {
-                    store.tend_once();
-                }
-            });
+        if self.is_upkeep_due() {
+            self.jobs.schedule(Work::Upkeep, &self.this, Self::tend_once);
         }
     }
 
     /// The flush job: writes segments until none is sealed.
     fn flush_all(&self) {
-        let done = JobDone(self, |jobs| jobs.flushing = false);
+        let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
         loop {
             let Some(sealed) = lock(&self.sealed).front().cloned() else { break };
-            if self.persistently(Work::Flush, || self.flush(&sealed)).is_none() {
+            if flushing.persistently(|| self.flush(&sealed)).is_none() {
                 break;
             }
             // Those who wait want its memory.
             drop(sealed);
-            self.notify();
+            self.jobs.notify();
             self.schedule_upkeep();
             self.context.host.persisted();
         }
-        drop(done);
+        drop(flushing);
         // Something may have been sealed after the last look.
-        if self.first_sealed().is_some() && self.flush_trouble().is_none() {
+        if self.first_sealed().is_some() && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
         }
     }
 
     /// The upkeep job: one piece of work, then room for other keyspaces.
     fn tend_once(&self) {
-        {
-            let mut jobs = lock(&self.jobs);
-            jobs.queued = false;
-            if jobs.tending {
-                // Whoever does will look again.
-                return;
-            }
-            jobs.tending = true;
-        }
-        let done = JobDone(self, |jobs| jobs.tending = false);
-        let finished = self.persistently(Work::Upkeep, || self.tend());
-        drop(done);
+        let Some(tending) = self.jobs.begin(Work::Upkeep) else { return };
+        let finished = tending.persistently(|| self.tend());
+        drop(tending);
         if finished.is_some() {
             self.schedule_upkeep();
         }
-    }
-
-    /// Runs `job` until it succeeds, pausing between tries: a job that fails has changed nothing. `None` if
-    /// the store stops before, or the trouble is one that trying again does not mend.
-    fn persistently<T>(&self, work: Work, job: impl Fn() -> Result<T>) -> Option<T> {
-        let mut pause = FIRST_PAUSE;
-        while !self.is_stopping() {
-            match job() {
-                Ok(result) => {
-                    self.report(work, None);
-                    return Some(result);
-                }
-                Err(error) => {
-                    log::warn!("background work on {}: {error:?}", self.home.dir.display());
-                    let kind = error.kind();
-                    self.report(work, Some(error));
-                    if matches!(
-                        kind,
-                        ErrorKind::Corruption | ErrorKind::Poisoned | ErrorKind::Closed
-                    ) {
-                        return None;
-                    }
-                    self.wait_a_while(pause);
-                    pause = (2 * pause).min(LONGEST_PAUSE);
-                }
-            }
-        }
-        None
-    }
-
-    /// Takes note of how a kind of work does, and lets those who wait for it know.
-    fn report(&self, work: Work, trouble: Option<Error>) {
-        let mut jobs = lock(&self.jobs);
-        let known = jobs.trouble_of(work);
-        if known.is_none() && trouble.is_none() {
-            return;
-        }
-        *known = trouble;
-        let trouble = jobs.trouble().cloned();
-        drop(jobs);
-        self.context.host.trouble(trouble);
-        self.notify();
-    }
-
-    pub(super) fn wait_a_while(&self, pause: Duration) {
-        let jobs = lock(&self.jobs);
-        let woken = self.job_done.wait_timeout_while(jobs, pause, |_| !self.is_stopping());
-        drop(woken);
     }
 
     /// Writes sealed segments to files and installs these.
@@ -551,40 +430,11 @@ impl Store {
         Ok(())
     }
 
-    // ---- waiting ----
-
-    pub(super) fn notify(&self) {
-        let _jobs = lock(&self.jobs);
-        self.job_done.notify_all();
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Waits until `done`, or until background work that is waited for is in trouble.
-    pub(super) fn wait_until(&self, done: impl Fn(&Jobs) -> bool, works: &[Work]) -> Result<()> {
-        let mut jobs = lock(&self.jobs);
-        while !done(&jobs) {
-            if let Some(trouble) = works.iter().find_map(|&work| jobs.trouble_of(work).clone()) {
-                return Err(trouble);
-            }
-            if self.is_stopping() {
-                return Err(Error::Closed);
-            }
-            jobs = self.job_done.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-        }
-        Ok(())
-    }
+    // ---- sealing ----
 
     /// The first segment that is sealed and not in a file.
     pub(super) fn first_sealed(&self) -> Option<u64> {
         Some(lock(&self.sealed).front()?.segments.first()?.id)
-    }
-
-    /// Why segments are not written, if they are not.
-    pub(super) fn flush_trouble(&self) -> Option<Error> {
-        lock(&self.jobs).flush_trouble.clone()
     }
 
     /// Seals what `seal` takes from the writer, and has it written to files. Nothing is ever in neither place.
@@ -652,10 +502,10 @@ impl Engine for Store {
 
     fn persist(&self) -> Result<()> {
         let Some(last) = lock(&self.sealed).back().map(|sealed| sealed.last) else { return Ok(()) };
-        lock(&self.jobs).flush_trouble = None;
+        self.jobs.forget_trouble(Work::Flush);
         self.schedule_flush();
-        let done = |_: &Jobs| lock(&self.sealed).front().is_none_or(|sealed| sealed.last > last);
-        self.wait_until(done, &[Work::Flush])
+        let done = |_: &Status| lock(&self.sealed).front().is_none_or(|sealed| sealed.last > last);
+        self.jobs.wait_until(done, &[Work::Flush])
     }
 
     fn persisted(&self) -> Seqno {
@@ -707,8 +557,7 @@ impl Engine for Store {
     }
 
     fn trouble(&self) -> Option<Error> {
-        let trouble = lock(&self.jobs).trouble().cloned();
-        trouble.or_else(|| {
+        self.jobs.trouble().or_else(|| {
             if self.context.budget.indexes_are_full() {
                 return Some(Error::Invalid(format!(
                     "the indexes of hash keyspaces take {} bytes, all that the memory budget of {} bytes has \
@@ -732,25 +581,20 @@ impl Engine for Store {
             return Ok(());
         }
         loop {
-            let (busy, trouble) = {
-                let jobs = lock(&self.jobs);
-                (jobs.flushing || jobs.tending || jobs.queued, jobs.trouble().cloned())
-            };
-            if let Some(trouble) = trouble {
+            let is_idle = self.jobs.is_idle();
+            if let Some(trouble) = self.jobs.trouble() {
                 return Err(trouble);
             }
             let is_flush_due = !lock(&self.sealed).is_empty();
-            if !busy && !is_flush_due && !self.is_upkeep_due() {
+            if is_idle && !is_flush_due && !self.is_upkeep_due() {
                 return Ok(());
             }
-            if self.is_stopping() {
-                return Err(Error::Closed);
-            }
+            self.jobs.stop_if_told()?;
             if is_flush_due {
                 self.schedule_flush();
             }
             self.schedule_upkeep();
-            self.wait_a_while(A_MOMENT);
+            self.jobs.wait_a_while(A_MOMENT);
         }
     }
 
@@ -799,11 +643,7 @@ impl Engine for Store {
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.notify();
-        // Work in a caller's thread must not outlive the lock of the database.
-        let called = self.job_done.wait_while(lock(&self.jobs), |jobs| jobs.called);
-        drop(called);
+        self.jobs.stop();
     }
 }
 
@@ -868,17 +708,6 @@ fn index_at_opening(
     writer.index.insert(&store.index, hash, entry);
     writer.tombstones += u64::from(entry.is_tombstone());
     segment.figures.indexed(entry);
-}
-
-/// Takes note at its end, even by a panic, that a job is over.
-pub(super) struct JobDone<'a>(pub(super) &'a Store, pub(super) fn(&mut Jobs));
-
-impl Drop for JobDone<'_> {
-    fn drop(&mut self) {
-        let mut jobs = lock(&self.0.jobs);
-        (self.1)(&mut jobs);
-        self.0.job_done.notify_all();
-    }
 }
 
 fn home(context: &Context) -> Arc<Home> {

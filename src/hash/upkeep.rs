@@ -15,11 +15,12 @@ use super::checkpoint::{self, Checkpoint, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
 use super::segment::{Found, Record, Records, Segment, size_of_entry};
-use super::store::{A_MOMENT, Deferred, JobDone, Store, Work, lock};
+use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
 use crate::base::hash::hash64;
 use crate::base::{Kind, Seqno};
 use crate::error::{Error, Result};
+use crate::jobs::{Running, Work};
 use crate::stats::VerifyReport;
 
 /// A segment is reclaimed when this share of it is dead,
@@ -221,7 +222,7 @@ impl Store {
         let mut ahead = Vec::with_capacity(AHEAD);
         let mut outcome = Outcome::Done;
         loop {
-            self.stop_if_told()?;
+            self.jobs.stop_if_told()?;
             while ahead.len() < AHEAD
                 && let Some((at, record)) = records.next()?
             {
@@ -365,7 +366,7 @@ impl Store {
                 match self.move_record(victim, at, &record)? {
                     None => return Ok(Outcome::Held),
                     Some(Relocated::Moved | Relocated::Gone) => break,
-                    Some(Relocated::LookAgain) => self.stop_if_told()?,
+                    Some(Relocated::LookAgain) => self.jobs.stop_if_told()?,
                 }
             }
         }
@@ -421,8 +422,8 @@ impl Store {
     fn wait_for_memory(&self) -> Result<()> {
         let budget = &self.context.budget;
         while budget.memtables_used() > budget.memtables / 2 {
-            self.stop_if_told()?;
-            if let Some(error) = self.flush_trouble() {
+            self.jobs.stop_if_told()?;
+            if let Some(error) = self.jobs.trouble_of(Work::Flush) {
                 return Err(error);
             }
             if lock(&self.writer).unsealed_bytes() > budget.memtables / 16 {
@@ -430,13 +431,9 @@ impl Store {
             } else if self.first_sealed().is_none() {
                 break;
             }
-            self.wait_a_while(A_MOMENT);
+            self.jobs.wait_a_while(A_MOMENT);
         }
-        self.stop_if_told()
-    }
-
-    fn stop_if_told(&self) -> Result<()> {
-        if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
+        self.jobs.stop_if_told()
     }
 
     pub(super) fn seal_soon(&self) {
@@ -506,7 +503,7 @@ impl Store {
                 entries.retain(|(_, entry)| is_covered(entry));
                 bucket = end.min(bucket + BUCKETS);
             }
-            self.stop_if_told()?;
+            self.jobs.stop_if_told()?;
             entries.iter().try_for_each(|&(hash, entry)| out.add(hash, entry))?;
         }
         let meta = out.finish()?;
@@ -566,22 +563,14 @@ impl Store {
     // ---- all at once ----
 
     /// Keeps others from tending until the guard is dropped; waits for those who do, unless they are in trouble.
-    fn tend_alone(&self) -> Result<JobDone<'_>> {
-        loop {
-            self.wait_until(|jobs| !jobs.tending, &[Work::Upkeep])?;
-            let mut jobs = lock(&self.jobs);
-            self.stop_if_told()?;
-            if !jobs.tending {
-                (jobs.tending, jobs.called) = (true, true);
-                return Ok(JobDone(self, |jobs| (jobs.tending, jobs.called) = (false, false)));
-            }
-        }
+    fn tend_alone(&self) -> Result<Running<'_>> {
+        self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])
     }
 
     /// Reclaims all that is dead, as far as no snapshot sees it.
     pub(super) fn compact_all(&self) -> Result<()> {
         // What failed before may succeed now.
-        lock(&self.jobs).upkeep_trouble = None;
+        self.jobs.forget_trouble(Work::Upkeep);
         let tending = self.tend_alone()?;
         let compacted = self.compact_alone();
         self.weigh();
@@ -632,12 +621,12 @@ impl Store {
     fn wait_for_deferred(&self) -> Result<()> {
         self.seal_soon();
         while !lock(&self.files).deferred.is_empty() {
-            self.stop_if_told()?;
-            if let Some(error) = self.flush_trouble() {
+            self.jobs.stop_if_told()?;
+            if let Some(error) = self.jobs.trouble_of(Work::Flush) {
                 return Err(error);
             }
             self.install(Edit::default(), &[], &[], self.in_files_through())?;
-            self.wait_a_while(A_MOMENT);
+            self.jobs.wait_a_while(A_MOMENT);
         }
         Ok(())
     }

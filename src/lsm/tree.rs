@@ -4,14 +4,13 @@
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies
 //! writes and freezes memtables. Changes of the state are made under `swap`, which is held over no I/O;
 //! changes of the version are recorded in the manifest first, under `manifest`, which only flushes and
-//! compactions take. Order of locks: `manifest`, then `swap`; `jobs` is taken alone.
+//! compactions take. Order of locks: `manifest`, then `swap`; the lock of [`jobs`](crate::jobs) is taken alone.
 //!
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 
@@ -29,6 +28,7 @@ use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
+use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::Memtable;
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
@@ -36,42 +36,6 @@ use crate::vfs::{Layer, PageCacheStats};
 
 /// After so many entries in a new tree's first memtable, the prefix its keys share is known well enough.
 const ENTRIES_TO_LEARN_FROM: u64 = 1024;
-/// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// The kinds of background work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Work {
-    Flush,
-    Compaction,
-}
-
-#[derive(Debug, Default)]
-struct Jobs {
-    flushing: bool,
-    /// Whether a compaction runs, in the background or in a caller's thread.
-    compacting: bool,
-    /// Whether it is a caller's.
-    called: bool,
-    /// Why the last try of each kind of work failed, until one succeeds.
-    flush_trouble: Option<Error>,
-    compaction_trouble: Option<Error>,
-}
-
-impl Jobs {
-    fn trouble(&self) -> Option<&Error> {
-        self.flush_trouble.as_ref().or(self.compaction_trouble.as_ref())
-    }
-
-    fn trouble_of(&mut self, work: Work) -> &mut Option<Error> {
-        match work {
-            Work::Flush => &mut self.flush_trouble,
-            Work::Compaction => &mut self.compaction_trouble,
-        }
-    }
-}
-
 /// A keyspace kept in an LSM-tree.
 pub(crate) struct Tree {
     context: Context,
@@ -82,12 +46,10 @@ pub(crate) struct Tree {
     swap: Mutex<()>,
     manifest: Mutex<Manifest>,
     persisted: AtomicU64,
-    jobs: Mutex<Jobs>,
-    job_done: Condvar,
+    jobs: Jobs,
     pressure: AtomicU32,
     /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
     learning: AtomicBool,
-    stopping: AtomicBool,
     flushes: AtomicU64,
     compactions: AtomicU64,
     this: Weak<Self>,
@@ -132,11 +94,9 @@ impl Tree {
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             manifest: Mutex::new(manifest),
-            jobs: Mutex::default(),
-            job_done: Condvar::new(),
+            jobs: Jobs::new(&context),
             pressure: AtomicU32::new(pressure),
             learning: AtomicBool::new(learning),
-            stopping: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
             this: this.clone(),
@@ -166,9 +126,7 @@ impl Tree {
             let memtable = std::mem::replace(&mut state.active, next);
             state.frozen.insert(0, Frozen { memtable, last });
         });
-        if !self.context.read_only {
-            self.schedule_flush();
-        }
+        self.schedule_flush();
     }
 
     /// Rebuilds the first memtable with the prefix that its keys turn out to share.
@@ -193,33 +151,12 @@ impl Tree {
     // ---- background ----
 
     fn schedule_flush(&self) {
-        let mut jobs = lock(&self.jobs);
-        if !jobs.flushing && !self.is_stopping() {
-            jobs.flushing = true;
-            drop(jobs);
-            let this = self.this.clone();
-            self.context.background.flush.submit(move || {
-                if let Some(tree) = this.upgrade() {
-                    tree.flush_all();
-                }
-            });
-        }
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_all);
     }
 
     fn schedule_compaction(&self) {
-        if self.context.read_only || self.is_stopping() || self.due().is_none() {
-            return;
-        }
-        let mut jobs = lock(&self.jobs);
-        if !jobs.compacting {
-            jobs.compacting = true;
-            drop(jobs);
-            let this = self.this.clone();
-            self.context.background.compaction.submit(move || {
-                if let Some(tree) = this.upgrade() {
-                    tree.compact_one();
-                }
-            });
+        if self.due().is_some() {
+            self.jobs.schedule(Work::Upkeep, &self.this, Self::compact_one);
         }
     }
 
@@ -229,80 +166,32 @@ impl Tree {
 
     /// The flush job: flushes until nothing is frozen.
     fn flush_all(&self) {
-        let done = JobDone(self, |jobs| jobs.flushing = false);
+        let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
         loop {
             let Some(frozen) = self.state.load().frozen.last().cloned() else { break };
-            if self.persistently(Work::Flush, || self.flush(&frozen)).is_none() {
+            if flushing.persistently(|| self.flush(&frozen)).is_none() {
                 break;
             }
-            self.notify();
+            self.jobs.notify();
             self.schedule_compaction();
             self.context.host.persisted();
         }
-        drop(done);
+        drop(flushing);
         // A memtable may have been frozen after the last look.
-        if !self.state.load().frozen.is_empty() && lock(&self.jobs).flush_trouble.is_none() {
+        if !self.state.load().frozen.is_empty() && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
         }
     }
 
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
-        let done = JobDone(self, |jobs| jobs.compacting = false);
-        let finished = self
-            .persistently(Work::Compaction, || {
-                self.due().map_or(Ok(true), |choice| self.compact_choice(&choice))
-            })
-            .is_some_and(|done| done);
-        drop(done);
-        if finished {
+        let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
+        let finished = compacting
+            .persistently(|| self.due().map_or(Ok(true), |choice| self.compact_choice(&choice)));
+        drop(compacting);
+        if finished == Some(true) {
             self.schedule_compaction();
         }
-    }
-
-    /// Runs `job` until it succeeds, pausing between tries: a job that fails has changed nothing. `None` if
-    /// the tree stops before, or the trouble is one that trying again does not mend.
-    fn persistently<T>(&self, work: Work, job: impl Fn() -> Result<T>) -> Option<T> {
-        let mut pause = FIRST_PAUSE;
-        while !self.is_stopping() {
-            match job() {
-                Ok(result) => {
-                    self.report(work, None);
-                    return Some(result);
-                }
-                Err(error) => {
-                    log::warn!("background work on {}: {error:?}", self.home.dir.display());
-                    let kind = error.kind();
-                    self.report(work, Some(error));
-                    if matches!(kind, ErrorKind::Corruption | ErrorKind::Poisoned) {
-                        return None;
-                    }
-                    self.wait_a_while(pause);
-                    pause = (2 * pause).min(LONGEST_PAUSE);
-                }
-            }
-        }
-        None
-    }
-
-    /// Takes note of how a kind of work does, and lets those who wait for it know.
-    fn report(&self, work: Work, trouble: Option<Error>) {
-        let mut jobs = lock(&self.jobs);
-        let known = jobs.trouble_of(work);
-        if known.is_none() && trouble.is_none() {
-            return;
-        }
-        *known = trouble;
-        let trouble = jobs.trouble().cloned();
-        drop(jobs);
-        self.context.host.trouble(trouble);
-        self.notify();
-    }
-
-    fn wait_a_while(&self, pause: Duration) {
-        let jobs = lock(&self.jobs);
-        let woken = self.job_done.wait_timeout_while(jobs, pause, |_| !self.is_stopping());
-        drop(woken);
     }
 
     /// Writes a frozen memtable to a table of level 0 and installs it.
@@ -363,7 +252,7 @@ impl Tree {
             options: &self.table_options,
             table_bytes,
             next_id: &mut || lock(&self.manifest).take_id(),
-            stopped: &|| self.is_stopping(),
+            stopped: &|| self.jobs.is_stopping(),
         };
         write_tables(cursor, retention, is_deepest, &mut output)
     }
@@ -391,32 +280,6 @@ impl Tree {
             state.version = Arc::new(version);
             change(state);
         });
-        Ok(())
-    }
-
-    // ---- waiting ----
-
-    fn notify(&self) {
-        let _jobs = lock(&self.jobs);
-        self.job_done.notify_all();
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Waits until `done`, or until background work that is waited for is in trouble.
-    fn wait_until(&self, done: impl Fn(&Jobs) -> bool, works: &[Work]) -> Result<()> {
-        let mut jobs = lock(&self.jobs);
-        while !done(&jobs) {
-            if let Some(trouble) = works.iter().find_map(|&work| jobs.trouble_of(work).clone()) {
-                return Err(trouble);
-            }
-            if self.is_stopping() {
-                return Err(Error::Closed);
-            }
-            jobs = self.job_done.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-        }
         Ok(())
     }
 }
@@ -451,9 +314,9 @@ impl Engine for Tree {
         let Some(last) = self.state.load().frozen.first().map(|frozen| frozen.last) else {
             return Ok(());
         };
-        lock(&self.jobs).flush_trouble = None;
+        self.jobs.forget_trouble(Work::Flush);
         self.schedule_flush();
-        self.wait_until(|_| self.persisted() >= last, &[Work::Flush])
+        self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
     }
 
     fn persisted(&self) -> Seqno {
@@ -486,25 +349,15 @@ impl Engine for Tree {
     }
 
     fn trouble(&self) -> Option<Error> {
-        lock(&self.jobs).trouble().cloned()
+        self.jobs.trouble()
     }
 
     fn compact(&self) -> Result<()> {
         self.persist()?;
-        {
-            let jobs = lock(&self.jobs);
-            let busy = |jobs: &mut Jobs| jobs.compacting && !self.is_stopping();
-            let free = self.job_done.wait_while(jobs, busy);
-            let mut jobs = free.unwrap_or_else(PoisonError::into_inner);
-            if self.is_stopping() {
-                return Err(Error::Closed);
-            }
-            (jobs.compacting, jobs.called) = (true, true);
-        }
-        let done = JobDone(self, |jobs| (jobs.compacting, jobs.called) = (false, false));
+        let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
         let everything = policy::everything(&self.state.load().version);
         let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice));
-        drop(done);
+        drop(compacting);
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
         if finished? { Ok(()) } else { Err(Error::Closed) }
@@ -518,13 +371,10 @@ impl Engine for Tree {
             self.schedule_flush();
         }
         self.schedule_compaction();
-        let settled = |jobs: &Jobs| {
-            !jobs.flushing
-                && !jobs.compacting
-                && self.state.load().frozen.is_empty()
-                && self.due().is_none()
+        let settled = |jobs: &Status| {
+            jobs.is_idle() && self.state.load().frozen.is_empty() && self.due().is_none()
         };
-        self.wait_until(settled, &[Work::Flush, Work::Compaction])
+        self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
 
     fn verify(&self, report: &mut VerifyReport) {
@@ -595,22 +445,7 @@ impl Engine for Tree {
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.notify();
-        // A compaction in a caller's thread must not outlive the lock of the database.
-        let called = self.job_done.wait_while(lock(&self.jobs), |jobs| jobs.called);
-        drop(called);
-    }
-}
-
-/// Takes note at its end, even by a panic, that a job is over.
-struct JobDone<'a>(&'a Tree, fn(&mut Jobs));
-
-impl Drop for JobDone<'_> {
-    fn drop(&mut self) {
-        let mut jobs = lock(&self.0.jobs);
-        (self.1)(&mut jobs);
-        self.0.job_done.notify_all();
+        self.jobs.stop();
     }
 }
 

@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["vfs"],
     &["options", "budget", "workers", "filter"],
     &["stats", "cache", "iter", "log", "memtable"],
-    &["contract"],
+    &["contract", "jobs"],
     ENGINES,
     &["engine"],
     &["commit", "catalog"],

@@ -1,0 +1,323 @@
+//! The background jobs of an engine: which run, and what keeps them from getting on.
+//!
+//! An engine has two kinds of [`Work`], and of each at most one job at a time: queued, or running, in a background
+//! thread or in a caller's. A job that fails has changed nothing and is repeated with growing pauses, unless
+//! repeating it does not mend it. Until it succeeds, its trouble is known to those who wait for it, and to the host.
+//!
+//! ```text
+//!   engine                  Jobs                        workers
+//!   schedule(work) -------> queued -------------------> the engine's job
+//!                           running <----- begin(work) ----+
+//!                           trouble <----- persistently ---+ tries, again and again
+//!                           idle <-------- the guard ends -+
+//! ```
+//!
+//! Thread safety: everything may be called from any thread. A job's guard ends it even by a panic. The engine is
+//! stopped once, for good.
+//!
+//! Locks: `status`, called `jobs` in the order of locks. The condition that [`wait_until`](Jobs::wait_until) waits
+//! for is looked at under it; otherwise nothing is called and no other lock is taken while it is held. Who makes such
+//! a condition true and does not end a job with it calls [`notify`](Jobs::notify) afterwards.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::contract::{Background, Context, Host};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The kinds of background work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Writing what is in memory to the engine's own files.
+    Flush,
+    /// Keeping the files in good shape: compaction, or what the engine does in its place.
+    Upkeep,
+}
+
+/// Where a job runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Runner {
+    Background,
+    Caller,
+}
+
+/// How a kind of work does.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Whether a job waits for its turn.
+    queued: bool,
+    runner: Option<Runner>,
+    /// Why the last try failed, until one succeeds.
+    trouble: Option<Error>,
+}
+
+/// Which jobs there are.
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    flush: Progress,
+    upkeep: Progress,
+}
+
+impl Status {
+    /// Whether no job is queued or runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.both().iter().all(|progress| !progress.queued && progress.runner.is_none())
+    }
+
+    fn both(&self) -> [&Progress; 2] {
+        [&self.flush, &self.upkeep]
+    }
+
+    fn of(&mut self, work: Work) -> &mut Progress {
+        match work {
+            Work::Flush => &mut self.flush,
+            Work::Upkeep => &mut self.upkeep,
+        }
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        self.both().into_iter().find_map(|progress| progress.trouble.clone())
+    }
+}
+
+/// The background jobs of one engine.
+pub(crate) struct Jobs {
+    /// The engine's directory, for warnings.
+    dir: PathBuf,
+    host: Arc<dyn Host>,
+    background: Arc<Background>,
+    read_only: bool,
+    status: Mutex<Status>,
+    changed: Condvar,
+    stopping: AtomicBool,
+}
+
+impl Jobs {
+    /// No jobs yet.
+    pub(crate) fn new(context: &Context) -> Self {
+        Self {
+            dir: context.dir.clone(),
+            host: Arc::clone(&context.host),
+            background: Arc::clone(&context.background),
+            read_only: context.read_only,
+            status: Mutex::default(),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    // ---- running ----
+
+    /// Has `job` run in the background, unless a job of its kind is queued or runs already, the engine stops, or the
+    /// database is open for reading only. The job has to [`begin`](Self::begin) its work.
+    pub(crate) fn schedule<E>(
+        &self,
+        work: Work,
+        engine: &Weak<E>,
+        job: impl FnOnce(&E) + Send + 'static,
+    ) where
+        E: Send + Sync + 'static,
+    {
+        if self.read_only || self.is_stopping() {
+            return;
+        }
+        {
+            let mut status = self.lock();
+            let progress = status.of(work);
+            if progress.queued || progress.runner.is_some() {
+                return;
+            }
+            progress.queued = true;
+        }
+        let workers = match work {
+            Work::Flush => &self.background.flush,
+            Work::Upkeep => &self.background.compaction,
+        };
+        let engine = Weak::clone(engine);
+        workers.submit(move || {
+            if let Some(engine) = engine.upgrade() {
+                job(&engine);
+            }
+        });
+    }
+
+    /// Begins work that was scheduled. `None` if a caller's thread has taken it over: it looks itself, when it is
+    /// through, for what is due then.
+    pub(crate) fn begin(&self, work: Work) -> Option<Running<'_>> {
+        let mut status = self.lock();
+        let progress = status.of(work);
+        progress.queued = false;
+        if progress.runner.is_some() {
+            return None;
+        }
+        progress.runner = Some(Runner::Background);
+        Some(Running { jobs: self, work })
+    }
+
+    /// Begins work in the caller's thread, as soon as no other does any of its kind.
+    ///
+    /// # Errors
+    /// The trouble that one of `works` is in while another thread is at it; `Closed` if the engine stops.
+    pub(crate) fn take_over(&self, work: Work, works: &[Work]) -> Result<Running<'_>> {
+        let free = |status: &mut Status| status.of(work).runner.is_none();
+        let mut status = self.wait(free, works)?;
+        self.stop_if_told()?;
+        status.of(work).runner = Some(Runner::Caller);
+        Ok(Running { jobs: self, work })
+    }
+
+    // ---- trouble ----
+
+    /// Why background work does not get on, if it does not.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        self.lock().trouble()
+    }
+
+    /// Why work of a kind does not get on, if it does not.
+    pub(crate) fn trouble_of(&self, work: Work) -> Option<Error> {
+        self.lock().of(work).trouble.clone()
+    }
+
+    /// Forgets the trouble of a kind of work until a try shows it again: what failed before may succeed now.
+    pub(crate) fn forget_trouble(&self, work: Work) {
+        self.lock().of(work).trouble = None;
+    }
+
+    /// Takes note of how a kind of work does, and lets the host and those who wait for it know.
+    fn report(&self, work: Work, trouble: Option<Error>) {
+        let mut status = self.lock();
+        let known = &mut status.of(work).trouble;
+        if known.is_none() && trouble.is_none() {
+            return;
+        }
+        *known = trouble;
+        let trouble = status.trouble();
+        drop(status);
+        self.host.trouble(trouble);
+        self.notify();
+    }
+
+    // ---- waiting ----
+
+    /// Whether no job is queued or runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().is_idle()
+    }
+
+    /// Has those who wait look again.
+    pub(crate) fn notify(&self) {
+        let _status = self.lock();
+        self.changed.notify_all();
+    }
+
+    /// Waits until `done`.
+    ///
+    /// # Errors
+    /// The trouble that one of `works` is in meanwhile; `Closed` if the engine stops.
+    pub(crate) fn wait_until(&self, done: impl Fn(&Status) -> bool, works: &[Work]) -> Result<()> {
+        self.wait(|status| done(status), works).map(drop)
+    }
+
+    fn wait(
+        &self,
+        done: impl Fn(&mut Status) -> bool,
+        works: &[Work],
+    ) -> Result<MutexGuard<'_, Status>> {
+        let mut status = self.lock();
+        while !done(&mut status) {
+            if let Some(trouble) = works.iter().find_map(|&work| status.of(work).trouble.clone()) {
+                return Err(trouble);
+            }
+            self.stop_if_told()?;
+            status = self.changed.wait(status).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(status)
+    }
+
+    /// Waits for as long as `pause`, less if the engine stops.
+    pub(crate) fn wait_a_while(&self, pause: Duration) {
+        let woken = self.changed.wait_timeout_while(self.lock(), pause, |_| !self.is_stopping());
+        drop(woken);
+    }
+
+    // ---- stopping ----
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// `Closed` if the engine stops.
+    pub(crate) fn stop_if_told(&self) -> Result<()> {
+        if self.is_stopping() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Begins no more jobs, and wakes all who wait. Waits for jobs in callers' threads, which must not outlive the
+    /// lock of the database; those in the background end with their threads.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.notify();
+        let is_called = |status: &mut Status| {
+            status.both().iter().any(|progress| progress.runner == Some(Runner::Caller))
+        };
+        drop(self.changed.wait_while(self.lock(), is_called));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job that runs: it ends when this is dropped, even by a panic.
+#[must_use]
+pub(crate) struct Running<'a> {
+    jobs: &'a Jobs,
+    work: Work,
+}
+
+impl Running<'_> {
+    /// Runs `job` until it succeeds, pausing between tries: a job that fails has changed nothing. `None` if the
+    /// engine stops before, or the trouble is one that trying again does not mend.
+    pub(crate) fn persistently<T>(&self, job: impl Fn() -> Result<T>) -> Option<T> {
+        let mut pause = FIRST_PAUSE;
+        while !self.jobs.is_stopping() {
+            match job() {
+                Ok(result) => {
+                    self.jobs.report(self.work, None);
+                    return Some(result);
+                }
+                Err(error) => {
+                    log::warn!("background work on {}: {error:?}", self.jobs.dir.display());
+                    let is_final = is_final(error.kind());
+                    self.jobs.report(self.work, Some(error));
+                    if is_final {
+                        return None;
+                    }
+                    self.jobs.wait_a_while(pause);
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.jobs.lock().of(self.work).runner = None;
+        self.jobs.changed.notify_all();
+    }
+}
+
+/// Whether trying again does not mend errors of this kind.
+fn is_final(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corruption | ErrorKind::Poisoned | ErrorKind::Closed)
+}
+
+#[cfg(test)]
+mod tests;
