@@ -1,7 +1,7 @@
 //! Whether bytes are a node: done once, when they have been read from a file.
 
 use super::Pointer;
-use super::header::{self, HINTS, Header, MAX_NODE_LEN, PREFIX, hinted, hints};
+use super::header::{self, HINTS, Header, MAX_NODE_LEN, PREFIX, hints, run_start};
 use super::inner::InnerRecord;
 use super::leaf::LeafRecord;
 use super::slotted::{Record, SLOT, Slot, head};
@@ -115,7 +115,7 @@ impl<'a> Parts<'a> {
 
     fn check_hints(&self) -> Result<(), String> {
         let head_of = |index| {
-            let slot = self.slots.get(hinted(index, self.slots.len()));
+            let slot = self.slots.get(run_start(index + 1, self.slots.len()));
             slot.map_or(0, |&slot| Slot::read(slot).head)
         };
         let stored = hints(self.used).iter().map(|&hint| u32::from_le_bytes(hint));

@@ -4,7 +4,7 @@ use crate::base::checksum;
 use crate::base::prefetch;
 
 /// The bytes of the checksum, which covers all that follows.
-pub(super) const CHECKSUM: usize = 4;
+const CHECKSUM: usize = 4;
 const GENERATION: usize = 16;
 const HEADER: usize = 32;
 /// How many hints a node has.
@@ -89,10 +89,11 @@ pub(super) fn hints_mut(bytes: &mut [u8]) -> &mut [[u8; 4]] {
     bytes[HEADER..PREFIX].as_chunks_mut().0
 }
 
-/// The record whose head is hint `index` in a node of `count` records.
+/// Where run `run` of a node's slots starts, from 0 up to the one behind the last, which starts at the count. Hint
+/// `j` is the first head of run `j + 1`.
 #[inline]
-pub(super) fn hinted(index: usize, count: usize) -> usize {
-    (index + 1) * count / (HINTS + 1)
+pub(super) fn run_start(run: usize, count: usize) -> usize {
+    run * count / (HINTS + 1)
 }
 
 /// The level of a checked node: 0 for a leaf.

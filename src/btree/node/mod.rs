@@ -14,8 +14,8 @@
 //!             12  used         u32   where the last record ends; behind it, zeros up to the end of the page
 //!             16  generation   u64   the checkpoint that wrote the node
 //!             24  low          u64   inner node: pointer to the child left of the first separator; leaf: 0
-//! hints      16 x u32: hint j is the head of record (j + 1) * count / 17, so that the hints cut the slots into
-//!            17 runs of even length; 0 if there is no record
+//! hints      16 x u32: the slots are 17 runs of even length, run r from slot r * count / 17 on; hint j is the
+//!            first head of run j + 1; 0 if there is no record
 //! prefix     what all keys of the node have in common
 //! slots      6 bytes for each record, in key order: head u32 | offset u16
 //! records    in the order of the slots, one behind the other; each starts at a multiple of 1 << shift, with

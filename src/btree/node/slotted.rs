@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::header::{HINTS, Header, PREFIX, hinted, hints};
+use super::header::{Header, PREFIX, hints, run_start};
 
 /// The bytes of a slot: head and offset.
 pub(super) const SLOT: usize = 6;
@@ -41,12 +41,13 @@ impl Slot {
 /// The first four bytes of a suffix as a number that orders like it.
 #[inline]
 pub(super) fn head(suffix: &[u8]) -> u32 {
-    if let Some(bytes) = suffix.first_chunk() {
-        return u32::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 4];
-    bytes[..suffix.len()].copy_from_slice(suffix);
-    u32::from_be_bytes(bytes)
+    u32::from_be_bytes(match *suffix {
+        [a, b, c, d, ..] => [a, b, c, d],
+        [a, b, c] => [a, b, c, 0],
+        [a, b] => [a, b, 0, 0],
+        [a] => [a, 0, 0, 0],
+        [] => [0; 4],
+    })
 }
 
 /// A checked node.
@@ -114,37 +115,25 @@ impl<'a> Slotted<'a> {
     /// The slots with this head; if there are none, an empty range where they would be.
     #[inline]
     fn equal_heads(&self, wanted: u32) -> Range<usize> {
-        let run = self.run(wanted);
-        let slots = &self.slots[run.clone()];
-        let low = slots.partition_point(|&slot| Slot::read(slot).head < wanted);
+        let low = self.first_head(wanted);
         let equal = |&slot: &[u8; SLOT]| Slot::read(slot).head == wanted;
         let mut high = low;
-        if slots.get(low).is_some_and(equal) {
+        if self.slots.get(low).is_some_and(equal) {
             high += 1;
-            if slots.get(high).is_some_and(equal) {
-                high += slots[high..].partition_point(equal);
+            if self.slots.get(high).is_some_and(equal) {
+                high += self.slots[high..].partition_point(equal);
             }
         }
-        run.start + low..run.start + high
+        low..high
     }
 
-    /// The slots among which the hints leave those with this head: slots before have smaller ones, slots behind
-    /// have larger ones.
+    /// The first slot whose head is not smaller. The hints say in which run it is, or at the end of which.
     #[inline]
-    fn run(&self, wanted: u32) -> Range<usize> {
-        let (mut smaller, mut larger) = (0, 0);
-        for &hint in hints(self.bytes) {
-            let hint = u32::from_le_bytes(hint);
-            smaller += u32::from(hint < wanted);
-            larger += u32::from(hint > wanted);
-        }
-        let (first_not_smaller, first_larger) = (smaller as usize, HINTS - larger as usize);
-        let count = self.len();
-        let start = match first_not_smaller {
-            0 => 0,
-            n => (hinted(n - 1, count) + 1).min(count),
-        };
-        let end = if first_larger == HINTS { count } else { hinted(first_larger, count) };
-        start..end
+    fn first_head(&self, wanted: u32) -> usize {
+        let smaller = |&hint: &[u8; 4]| u32::from(u32::from_le_bytes(hint) < wanted);
+        let run = hints(self.bytes).iter().map(smaller).sum::<u32>() as usize;
+        let start = run_start(run, self.len());
+        let slots = &self.slots[start..run_start(run + 1, self.len())];
+        start + slots.partition_point(|&slot| Slot::read(slot).head < wanted)
     }
 }

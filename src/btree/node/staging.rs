@@ -4,7 +4,7 @@
 //! have in common. Sizes that are told before are those of lengths not yet cut by the prefix, so a node may turn
 //! out a few bytes smaller, and never larger.
 
-use super::header::{HINTS, Header, MAX_NODE_LEN, PREFIX, hinted, hints_mut, shift_for};
+use super::header::{HINTS, Header, MAX_NODE_LEN, PREFIX, hints_mut, run_start, shift_for};
 use super::slotted::{SLOT, Slot, head};
 use crate::base::key::common_prefix_len;
 use crate::base::varint;
@@ -239,7 +239,7 @@ fn write_hints(node: &mut [u8], slots: usize, count: usize) {
     }
     let mut found = [[0; 4]; HINTS];
     for (index, hint) in found.iter_mut().enumerate() {
-        let slot = slots + hinted(index, count) * SLOT;
+        let slot = slots + run_start(index + 1, count) * SLOT;
         hint.copy_from_slice(&node[slot..slot + 4]);
     }
     hints_mut(node).copy_from_slice(&found);
