@@ -61,6 +61,8 @@ pub(crate) struct Context {
     pub(crate) background: Arc<Background>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) read_only: bool,
+    /// Whether the keyspace's writes are in the log.
+    pub(crate) logged: bool,
 }
 
 /// An index structure that keeps one keyspace.
@@ -89,6 +91,12 @@ pub(crate) trait Engine: Send + Sync {
     fn persist(&self) -> Result<()>;
     /// All writes up to this number are in the engine's own files, synced.
     fn persisted(&self) -> Seqno;
+    /// No write above this number is in the engine's own files. If it is larger than what is
+    /// [persisted](Self::persisted), some of the writes between are in them: the log must have all of those, and
+    /// makes the state whole again.
+    fn reach(&self) -> Seqno {
+        self.persisted()
+    }
     /// The oldest write that is not; `None` if there is none.
     fn oldest_unpersisted(&self) -> Option<Seqno>;
     /// The newest visible value of `key` at `point`.
@@ -133,8 +141,13 @@ pub(crate) trait Engine: Send + Sync {
     fn stats(&self) -> KeyspaceStats;
     /// How files are reached that are opened now.
     fn layer(&self) -> Layer;
-    /// Reaches files through `layer` from now on; those that are open are opened anew at their next use.
-    fn set_layer(&self, layer: Layer);
+    /// Reaches files through `layer` from now on; those that are open are opened anew, now or at their next use.
+    fn set_layer(&self, layer: Layer) -> Result<()>;
+    /// Caches up to so many pages from now on, if it is an engine with pages of its own; `None`: as many as the
+    /// database's cache holds.
+    fn set_max_cached_pages(&self, _pages: Option<u32>) -> Result<()> {
+        Ok(())
+    }
     /// Stops taking up background work, and waits for what callers' threads do of it; called before the
     /// engine is dropped.
     fn stop(&self);

@@ -278,8 +278,8 @@ impl Inner {
         name: &str,
         options: &KeyspaceOptions,
     ) -> Result<Arc<dyn Engine>> {
-        let context = self.shared.context(catalog.next_id(), options.layer.unwrap_or_default())?;
-        let engine = engine::create(options.engine, context)?;
+        let context = self.shared.context(catalog.next_id(), options)?;
+        let engine = engine::create(options, context)?;
         self.shared.sync_keyspaces()?;
         catalog.add(name, options).map_err(|error| self.failed_change(error))?;
         Ok(engine)
@@ -298,13 +298,14 @@ impl Inner {
                 name.len()
             )));
         }
+        options.check_tree()?;
         let layer = options.resolve_layer(Layer::default())?;
         open::probe(&self.shared.fs, &self.shared.path, layer)?;
         let id = catalog.next_id();
         let made = self.create_engine(
             catalog,
             name,
-            &KeyspaceOptions::of(options.engine, layer, options.logged),
+            &KeyspaceOptions::of(options.engine, layer, options.logged, options.tree),
         );
         let engine = made.inspect_err(|_| self.shared.forget(id))?;
         let files = self.shared.take_files(id);
@@ -334,6 +335,8 @@ impl Inner {
                 log(wanted.logged)
             )));
         }
+        wanted.check_tree()?;
+        self.resize_tree(catalog, open, wanted)?;
         let layer = wanted.resolve_layer(info.layer)?;
         if layer == info.layer {
             return Ok(());
@@ -345,10 +348,38 @@ impl Inner {
             open.files.resize(before)?;
             return Err(error);
         }
-        open.target.engine.set_layer(layer);
+        open.target.engine.set_layer(layer)?;
         open.files.keep_only(layer);
         self.shared.open_files.rebalance();
         Ok(())
+    }
+
+    /// The same for what counts for B+ trees only.
+    fn resize_tree(
+        &self,
+        catalog: &mut Catalog,
+        open: &OpenKeyspace,
+        wanted: &KeyspaceOptions,
+    ) -> Result<()> {
+        let id = open.target.id;
+        let tree = catalog.state.keyspaces[&id].options.tree;
+        if wanted.tree.page_size.is_some_and(|wanted| wanted != tree.page_size()) {
+            return Err(Error::Invalid(format!(
+                "the pages of keyspace {:?} have {} bytes, and that cannot be changed",
+                open.info().name,
+                tree.page_size()
+            )));
+        }
+        let Some(pages) = wanted.tree.max_cached_pages else { return Ok(()) };
+        if tree.max_cached_pages == Some(pages) {
+            return Ok(());
+        }
+        open.target.engine.set_max_cached_pages(Some(pages))?;
+        if self.shared.read_only {
+            return Ok(());
+        }
+        self.check_writable()?;
+        catalog.set_max_cached_pages(id, pages).map_err(|error| self.failed_change(error))
     }
 
     fn note_layer(&self, catalog: &mut Catalog, id: u32, layer: Layer) -> Result<()> {

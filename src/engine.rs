@@ -2,23 +2,26 @@
 
 use std::sync::Arc;
 
+use crate::btree;
 use crate::contract::{Context, Engine};
 use crate::error::Result;
 use crate::hash::Store;
 use crate::lsm::Tree;
-use crate::options::EngineKind;
+use crate::options::{EngineKind, KeyspaceOptions};
 
 /// Makes the files of a new, empty engine in its directory.
-pub(crate) fn create(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
-    match kind {
+pub(crate) fn create(options: &KeyspaceOptions, context: Context) -> Result<Arc<dyn Engine>> {
+    match options.engine {
+        EngineKind::Btree => Ok(btree::Store::create(context, options.tree)?),
         EngineKind::Lsm => Ok(Tree::create(context)?),
         EngineKind::Hash => Ok(Store::create(context)?),
     }
 }
 
 /// Opens an engine where it has persisted. Changes nothing on disk.
-pub(crate) fn open(kind: EngineKind, context: Context) -> Result<Arc<dyn Engine>> {
-    match kind {
+pub(crate) fn open(options: &KeyspaceOptions, context: Context) -> Result<Arc<dyn Engine>> {
+    match options.engine {
+        EngineKind::Btree => Ok(btree::Store::open(context, options.tree)?),
         EngineKind::Lsm => Ok(Tree::open(context)?),
         EngineKind::Hash => Ok(Store::open(context)?),
     }

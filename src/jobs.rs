@@ -309,7 +309,15 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.jobs.lock().of(self.work).runner = None;
+        let mut status = self.jobs.lock();
+        let progress = status.of(self.work);
+        progress.runner = None;
+        if std::thread::panicking() {
+            // Nobody is to wait for what it would have done.
+            let cause = "background work ended by a panic".into();
+            progress.trouble = Some(Error::Poisoned { cause });
+        }
+        drop(status);
         self.jobs.changed.notify_all();
     }
 }

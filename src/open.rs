@@ -27,7 +27,7 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
-use crate::options::RecoveryMode;
+use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::stats::RecoveryReport;
 use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
@@ -182,8 +182,9 @@ impl Shared {
         })
     }
 
-    /// What the engine of keyspace `id`, whose files are reached through `layer`, is given.
-    pub(crate) fn context(&self, id: u32, layer: Layer) -> Result<Context> {
+    /// What the engine of keyspace `id` is given.
+    pub(crate) fn context(&self, id: u32, options: &KeyspaceOptions) -> Result<Context> {
+        let layer = options.layer.unwrap_or_default();
         let committer = Arc::clone(&self.committer);
         let files = Files::new(&self.fs, &self.budget, layer)?;
         let fs: Arc<LayeredFs> = Arc::clone(&files.fs);
@@ -202,6 +203,7 @@ impl Shared {
             background: Arc::clone(&self.background),
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
             read_only: self.read_only,
+            logged: options.logged,
         })
     }
 
@@ -441,14 +443,13 @@ fn are_possible(writes: &Writes<'_>, keyspaces: &BTreeMap<u32, catalog::Entry>) 
 fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String, Target)>> {
     let mut targets = Vec::new();
     for (&id, entry) in &catalog.keyspaces {
-        let layer = entry.options.layer.unwrap_or_default();
         let named = |error| match error {
             Error::Invalid(what) => Error::Invalid(format!("keyspace {:?}: {what}", entry.name)),
             error => error,
         };
-        let context = shared.context(id, layer).map_err(named)?;
+        let context = shared.context(id, &entry.options).map_err(named)?;
         let dir = context.dir.clone();
-        let engine = engine::open(entry.options.engine, context)?;
+        let engine = engine::open(&entry.options, context).map_err(named)?;
         let persisted = engine.persisted();
         if persisted < entry.persisted {
             let what = format!(
@@ -463,10 +464,10 @@ fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String
     Ok(targets)
 }
 
-/// The last write to a logged keyspace that an engine has persisted. The log was synced further before.
+/// The last write to a logged keyspace that an engine has in its files. The log was synced further before.
 fn last_logged(targets: &[(String, Target)]) -> Seqno {
     let logged = targets.iter().filter(|(_, target)| target.logged);
-    logged.map(|(_, target)| target.engine.persisted()).max().unwrap_or(0)
+    logged.map(|(_, target)| target.engine.reach()).max().unwrap_or(0)
 }
 
 /// Step 5.

@@ -1,6 +1,7 @@
 //! What users choose, as plain data. Defaults are written here, once.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
@@ -75,6 +76,8 @@ pub enum EngineKind {
     Lsm,
     /// A hash table over append-only segments: no order; one probe of memory and at most one read for a get.
     Hash,
+    /// A B+ tree in one file of pages: ordered, fast to read.
+    Btree,
 }
 
 impl fmt::Display for EngineKind {
@@ -82,6 +85,7 @@ impl fmt::Display for EngineKind {
         f.write_str(match self {
             Self::Lsm => "lsm",
             Self::Hash => "hash",
+            Self::Btree => "btree",
         })
     }
 }
@@ -92,10 +96,30 @@ impl FromStr for EngineKind {
         match name {
             "lsm" => Ok(Self::Lsm),
             "hash" => Ok(Self::Hash),
-            _ => Err(Error::Invalid(format!("unknown engine {name:?}: one of lsm, hash"))),
+            "btree" => Ok(Self::Btree),
+            _ => Err(Error::Invalid(format!("unknown engine {name:?}: one of lsm, hash, btree"))),
         }
     }
 }
+
+/// What a B+ tree is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct TreeOptions {
+    /// `None`: as it is; for a new tree, the default.
+    pub(crate) page_size: Option<u32>,
+    /// `None`: as it is; for a new tree, as many as the block cache of the database holds.
+    pub(crate) max_cached_pages: Option<u32>,
+}
+
+impl TreeOptions {
+    /// The size of the pages, in bytes.
+    pub(crate) fn page_size(self) -> u32 {
+        self.page_size.unwrap_or(4096)
+    }
+}
+
+/// The sizes that the pages of a B+ tree may have, in bytes.
+pub(crate) const PAGE_SIZES: RangeInclusive<u32> = 4 << 10..=64 << 10;
 
 /// What a keyspace is made of. Engine and logging are fixed when the keyspace is created; the file layer
 /// may change each time it is opened.
@@ -109,18 +133,27 @@ pub struct KeyspaceOptions {
     /// In place of the layer's own.
     pages: Option<u32>,
     pub(crate) logged: bool,
+    /// What counts for a B+ tree only.
+    pub(crate) tree: TreeOptions,
 }
 
 impl KeyspaceOptions {
     /// A keyspace on a log-structured merge-tree, with positional files and the log.
     #[must_use]
     pub fn lsm() -> Self {
-        Self { engine: EngineKind::Lsm, layer: None, block_size: None, pages: None, logged: true }
+        Self {
+            engine: EngineKind::Lsm,
+            layer: None,
+            block_size: None,
+            pages: None,
+            logged: true,
+            tree: TreeOptions::default(),
+        }
     }
 
     /// Options that leave nothing open.
-    pub(crate) fn of(engine: EngineKind, layer: Layer, logged: bool) -> Self {
-        Self { engine, layer: Some(layer), block_size: None, pages: None, logged }
+    pub(crate) fn of(engine: EngineKind, layer: Layer, logged: bool, tree: TreeOptions) -> Self {
+        Self { engine, layer: Some(layer), logged, tree, ..Self::lsm() }
     }
 
     /// A keyspace in a hash table, with positional files and the log. It has no order: ranges, prefixes and
@@ -129,6 +162,58 @@ impl KeyspaceOptions {
     #[must_use]
     pub fn hash() -> Self {
         Self { engine: EngineKind::Hash, ..Self::lsm() }
+    }
+
+    /// A keyspace in a B+ tree, with positional files and the log: ordered, and read with one search in a node of each
+    /// level. Its file needs no size to be guessed, uses its space again, and is cut off when its end is free.
+    #[must_use]
+    pub fn btree() -> Self {
+        Self { engine: EngineKind::Btree, ..Self::lsm() }
+    }
+
+    /// The size of the B+ tree's pages, in bytes: a power of two from 4 KiB to 64 KiB, fixed when the keyspace is
+    /// created. Default: 4096. Values longer than a quarter of it lie in pages of their own.
+    #[must_use]
+    pub fn page_size(mut self, bytes: u32) -> Self {
+        self.tree.page_size = Some(bytes);
+        self
+    }
+
+    /// Has the B+ tree hold at most so many pages in memory, from now on: at least one. Their memory is a part of the
+    /// [memory budget](crate::DatabaseBuilder::memory_budget). Default: as it was opened last; for a new keyspace, pages
+    /// are in the block cache that all keyspaces share. Mapped files need neither.
+    #[must_use]
+    pub fn max_cached_pages(mut self, pages: u32) -> Self {
+        self.tree.max_cached_pages = Some(pages);
+        self
+    }
+
+    /// An error if a size is given that cannot be, or to an engine that has no use for it.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn check_tree(&self) -> Result<()> {
+        let (page_size, max_cached_pages) = (self.tree.page_size(), self.tree.max_cached_pages);
+        if self.engine != EngineKind::Btree {
+            return match self.tree == TreeOptions::default() {
+                true => Ok(()),
+                false => Err(Error::Invalid(format!(
+                    "page_size and max_cached_pages are for B+ trees, not for engine {}",
+                    self.engine
+                ))),
+            };
+        }
+        if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
+            return Err(Error::Invalid(format!(
+                "a page of {page_size} bytes: the size must be a power of two from {} to {}",
+                PAGE_SIZES.start(),
+                PAGE_SIZES.end()
+            )));
+        }
+        match max_cached_pages {
+            Some(0) => Err(Error::Invalid("a B+ tree must cache at least one page".into())),
+            _ => Ok(()),
+        }
     }
 
     /// How the keyspace's files are reached, from now on. Default: as it was opened last; for a new

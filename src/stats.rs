@@ -89,6 +89,8 @@ pub struct KeyspaceStats {
     pub compactions: u64,
     /// The shape of its LSM-tree; empty for other engines.
     pub levels: Vec<LevelStats>,
+    /// The shape of its B+ tree; `None` for other engines.
+    pub tree: Option<TreeStats>,
 }
 
 impl KeyspaceStats {
@@ -105,8 +107,33 @@ impl KeyspaceStats {
             compactions: 0,
             page_cache: PageCacheStats::default(),
             levels: Vec::new(),
+            tree: None,
         }
     }
+}
+
+/// The shape of a B+ tree as it is in the file, and how often its nodes were asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TreeStats {
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Levels of nodes: 0 if the tree is empty, 1 if it is one leaf.
+    pub levels: u32,
+    /// Records in leaves.
+    pub records: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Nodes above the leaves.
+    pub inner_nodes: u64,
+    /// Pages that hold values too long for a leaf.
+    pub overflow_pages: u64,
+    /// Pages of the file that hold nothing, or what only older snapshots see.
+    pub free_pages: u64,
+    /// How many nodes were asked for since the file was opened: not counted where it is mapped, nor for the root.
+    pub requests: u64,
+    /// How many of them were cached.
+    pub hits: u64,
 }
 
 /// One level of an LSM-tree.

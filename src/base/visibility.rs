@@ -59,6 +59,12 @@ impl Visibility {
         from < to && held.range(from..to).next().is_some()
     }
 
+    /// The states that are held from `from` on and before `to`, ascending.
+    pub(crate) fn held_between(&self, from: Seqno, to: Seqno) -> Vec<Seqno> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if from < to { held.range(from..to).map(|(&seqno, _)| seqno).collect() } else { Vec::new() }
+    }
+
     /// The oldest state that is held.
     pub(crate) fn oldest_held(&self) -> Option<Seqno> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,6 +119,8 @@ mod tests {
         assert_eq!(visibility.oldest_held(), Some(5));
         assert!(visibility.is_held_between(4, 6) && visibility.is_held_between(5, 6));
         assert!(!visibility.is_held_between(4, 5) && !visibility.is_held_between(6, 9));
+        assert_eq!(visibility.held_between(5, 9), [5]);
+        assert_eq!(visibility.held_between(0, 5), []);
         visibility.release(5);
         assert_eq!(visibility.retained(), [9]);
         assert_eq!(ReadPoint::Latest(&visibility).seqno(), 9);

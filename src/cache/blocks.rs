@@ -51,6 +51,8 @@ struct Slot {
     block: Mutex<Option<View>>,
     /// Whether the block was asked for since it was queued.
     used: AtomicBool,
+    /// Whether the slot is in the queue: it may have been emptied since. Changed under the block's lock.
+    queued: AtomicBool,
 }
 
 impl BlockCache {
@@ -63,6 +65,11 @@ impl BlockCache {
             counts: Default::default(),
             queue: Mutex::default(),
         }
+    }
+
+    /// A cache that holds up to `count` blocks of `bytes` each.
+    pub(crate) fn of_blocks(count: u64, bytes: usize) -> Self {
+        Self::new(count * (bytes as u64 + OVERHEAD))
     }
 
     /// Holds up to `capacity` bytes from now on. Cost: what has to be evicted.
@@ -90,12 +97,14 @@ impl BlockCache {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that a slot was filled, and makes room.
-    fn filled(&self, file: &Arc<FileBlocks>, block: u32, bytes: u64) {
+    /// Takes note that a slot was filled, which may be in the queue still, and makes room.
+    fn filled(&self, file: &Arc<FileBlocks>, block: u32, bytes: u64, is_queued: bool) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         let filled = self.filled.fetch_add(1, Ordering::Relaxed) + 1;
         let mut queue = self.queue();
-        queue.push_back((Arc::downgrade(file), block));
+        if !is_queued {
+            queue.push_back((Arc::downgrade(file), block));
+        }
         // Files that were closed leave their places behind.
         if queue.len() as u64 > 2 * filled + 1024 {
             queue.retain(|(file, _)| file.strong_count() > 0);
@@ -115,8 +124,10 @@ impl BlockCache {
             let slot = &open.slots[block as usize];
             if slot.used.swap(false, Ordering::Relaxed) {
                 queue.push_back((file, block));
-            } else if let Some(block) = slot.lock().take() {
-                self.emptied(&block);
+            } else {
+                let mut held = slot.lock();
+                slot.queued.store(false, Ordering::Relaxed);
+                held.take().iter().for_each(|block| self.emptied(block));
             }
         }
     }
@@ -165,11 +176,30 @@ impl FileBlocks {
         if weight > self.cache.capacity.load(Ordering::Relaxed) {
             return;
         }
-        let mut held = self.slots[block].lock();
+        let slot = &self.slots[block];
+        let mut held = slot.lock();
         if held.is_none() {
             *held = Some(bytes);
+            let is_queued = slot.queued.swap(true, Ordering::Relaxed);
             drop(held);
-            self.cache.filled(self, block as u32, weight);
+            self.cache.filled(self, block as u32, weight, is_queued);
+        }
+    }
+
+    /// Block `block`, if it is here. Is no use of it.
+    pub(crate) fn peek(&self, block: usize) -> Option<View> {
+        self.slots[block].lock().clone()
+    }
+
+    /// Whether block `block` is here. Is no use of it.
+    pub(crate) fn contains(&self, block: usize) -> bool {
+        self.slots[block].lock().is_some()
+    }
+
+    /// Drops block `block`, whose bytes in the file are going to be others.
+    pub(crate) fn remove(&self, block: usize) {
+        if let Some(block) = self.slots[block].lock().take() {
+            self.cache.emptied(&block);
         }
     }
 
@@ -257,6 +287,23 @@ mod tests {
         }
         assert_eq!(cache.memory(), 0);
         assert!(cache.queue().len() < 2000, "places of closed files are given up");
+    }
+
+    #[test]
+    fn blocks_that_are_dropped_and_come_again_are_queued_once() {
+        let cache = Arc::new(BlockCache::of_blocks(10, 4000));
+        let file = FileBlocks::new(Arc::clone(&cache), 100);
+        for round in 0..100 {
+            for i in 0..5 {
+                file.insert(i, block(round));
+                assert_eq!(file.peek(i).as_deref(), Some(&[round; 4000][..]));
+                file.remove(i);
+                assert!(!file.contains(i));
+            }
+            assert_eq!((cache.memory(), cache.queue().len()), (0, 5));
+        }
+        (0..100).for_each(|i| file.insert(i, block(1)));
+        assert_eq!((cache.memory(), cache.queue().len()), (10 * (4000 + OVERHEAD), 10));
     }
 
     #[test]

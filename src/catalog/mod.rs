@@ -8,9 +8,10 @@
 //!
 //! ```text
 //! edit      := tag u8, fields
-//! 1 create    id, engine u8, layer, logged u8, name (length in front)
+//! 1 create    id, engine u8, layer, logged u8, name (length in front), of a B+ tree: page size, cached pages
 //! 2 progress  floor (segment number), count, then count times: id, persisted
 //! 3 layer     id, layer
+//! 4 cached    id, cached pages of a B+ tree; 0 if it has no bound of its own
 //! layer     := kind u8; for a layer of blocks, block size; with a page cache, pages
 //! snapshot  := next id, edits that rebuild the state, each with its length in front
 //! ```
@@ -26,7 +27,7 @@ use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
 use crate::log::edits::{Edits, number_of};
-use crate::options::{EngineKind, KeyspaceOptions};
+use crate::options::{EngineKind, KeyspaceOptions, TreeOptions};
 use crate::vfs::{Fs, Layer};
 
 const NAME: &str = "catalog";
@@ -126,6 +127,14 @@ impl Catalog {
         self.change(&edit)
     }
 
+    /// Notes how many pages of a B+ tree are cached from now on.
+    pub(crate) fn set_max_cached_pages(&mut self, id: u32, pages: u32) -> Result<()> {
+        let mut edit = vec![4];
+        varint::put(&mut edit, u64::from(id));
+        varint::put(&mut edit, u64::from(pages));
+        self.change(&edit)
+    }
+
     /// Notes how far keyspaces have persisted and the first log segment needed; durable on return.
     pub(crate) fn progress(&mut self, floor: u64, persisted: &[(u32, Seqno)]) -> Result<()> {
         self.change(&progress_edit(floor, persisted))
@@ -173,7 +182,13 @@ impl State {
                 let layer = take_layer(bytes)?;
                 let logged = varint::take(bytes)? != 0;
                 let name = String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?;
-                let options = KeyspaceOptions::of(engine, layer, logged);
+                let mut tree = TreeOptions::default();
+                if engine == EngineKind::Btree {
+                    tree.page_size = Some(take_u32(bytes)?);
+                    tree.max_cached_pages = take_cached(bytes)?;
+                }
+                let options = KeyspaceOptions::of(engine, layer, logged, tree);
+                options.check_tree().ok()?;
                 let known = self.keyspaces.values().any(|entry| entry.name == name);
                 let entry = Entry { name, options, persisted: 0 };
                 if known || self.keyspaces.insert(id, entry).is_some() {
@@ -192,6 +207,11 @@ impl State {
                 let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
                 entry.options.layer = Some(take_layer(bytes)?);
             }
+            4 => {
+                let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
+                entry.options.tree.max_cached_pages = take_cached(bytes)?;
+                entry.options.check_tree().ok()?;
+            }
             _ => return None,
         }
         bytes.is_empty().then_some(())
@@ -204,11 +224,21 @@ fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
     edit.push(match options.engine {
         EngineKind::Lsm => 1,
         EngineKind::Hash => 2,
+        EngineKind::Btree => 3,
     });
     put_layer(&mut edit, options.layer.unwrap_or_default());
     edit.push(u8::from(options.logged));
     varint::put_prefixed(&mut edit, name.as_bytes());
+    if options.engine == EngineKind::Btree {
+        varint::put(&mut edit, u64::from(options.tree.page_size()));
+        varint::put(&mut edit, u64::from(options.tree.max_cached_pages.unwrap_or(0)));
+    }
     edit
+}
+
+fn take_cached(bytes: &mut &[u8]) -> Option<Option<u32>> {
+    let pages = take_u32(bytes)?;
+    Some(Some(pages).filter(|&pages| pages > 0))
 }
 
 fn progress_edit(floor: u64, persisted: &[(u32, Seqno)]) -> Vec<u8> {
@@ -226,6 +256,7 @@ fn engine_of(byte: u64) -> Option<EngineKind> {
     match byte {
         1 => Some(EngineKind::Lsm),
         2 => Some(EngineKind::Hash),
+        3 => Some(EngineKind::Btree),
         _ => None,
     }
 }
@@ -306,6 +337,29 @@ mod tests {
             put_layer(&mut bytes, layer);
             assert_eq!(bytes, [byte]);
         }
+    }
+
+    #[test]
+    fn what_a_tree_is_made_of_round_trips() {
+        for (page_size, cached) in [(4096, None), (64 << 10, Some(1)), (8192, Some(u32::MAX))] {
+            let mut options = KeyspaceOptions::btree().layer(Layer::Mmap).page_size(page_size);
+            options.tree.max_cached_pages = cached;
+            let mut state = State { next_id: 1, ..State::default() };
+            let edit = create_edit(1, "tree", &options);
+            (1..edit.len()).for_each(|cut| assert!(State::default().apply(&edit[..cut]).is_none()));
+            assert!(state.apply(&edit).is_some());
+            assert_eq!(state.keyspaces[&1].options, options);
+            let mut again = State::default();
+            assert!(again.read_snapshot(&state.snapshot()).is_some());
+            assert_eq!(again, state);
+            assert!(state.apply(&[4, 1, 9]).is_some());
+            assert_eq!(state.keyspaces[&1].options.tree.max_cached_pages, Some(9));
+        }
+        let mut state = State::default();
+        assert!(state.apply(&create_edit(1, "lsm", &KeyspaceOptions::lsm())).is_some());
+        assert!(state.apply(&[4, 1, 9]).is_none(), "it has no such pages");
+        let impossible = create_edit(2, "tree", &KeyspaceOptions::btree().page_size(5000));
+        assert!(state.apply(&impossible).is_none());
     }
 
     #[test]

@@ -636,10 +636,11 @@ impl Engine for Store {
         self.home.layer()
     }
 
-    fn set_layer(&self, layer: Layer) {
+    fn set_layer(&self, layer: Layer) -> Result<()> {
         *lock(&self.home.layer) = layer;
         let segments = self.slots.load().segments();
         segments.iter().filter_map(|segment| segment.file()).for_each(|file| file.let_go());
+        Ok(())
     }
 
     fn stop(&self) {

@@ -4,11 +4,13 @@
 //! shows *entries* (every version of a key, tombstones too); what a reader sees is decided one floor
 //! above.
 
+mod either;
 mod merge;
 #[cfg(test)]
 mod sample;
 mod visible;
 
+pub(crate) use either::Either;
 pub(crate) use merge::Merge;
 pub(crate) use visible::Visible;
 

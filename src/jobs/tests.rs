@@ -228,6 +228,8 @@ fn a_panic_ends_the_job() {
     let engine = Engine::new();
     engine.schedule(Work::Flush, |_| panic!("on purpose"));
     engine.wait_for_idle();
+    let waited = engine.jobs.wait_until(|_| false, &[Work::Flush]);
+    assert_eq!(waited.unwrap_err().kind(), ErrorKind::Poisoned, "it is not waited for for ever");
     engine.schedule(Work::Flush, |_| {});
     engine.wait_for_idle();
     assert_eq!(engine.ran(), 2);

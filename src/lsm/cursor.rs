@@ -6,7 +6,7 @@ use super::table::{ReadMode, TableCursor};
 use super::version::TableFile;
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
-use crate::iter::EntryCursor;
+use crate::iter::{Either, EntryCursor};
 use crate::memtable::MemtableCursor;
 
 /// A cursor over tables that follow one another: one level, or one table. Tables are opened as they are
@@ -130,68 +130,5 @@ impl EntryCursor for RunCursor {
     }
 }
 
-/// A cursor over one sorted part of a tree.
-pub(crate) enum PartCursor {
-    Memtable(MemtableCursor),
-    Run(Box<RunCursor>),
-}
-
-macro_rules! each {
-    ($part:expr, $cursor:ident => $call:expr) => {
-        match $part {
-            PartCursor::Memtable($cursor) => $call,
-            PartCursor::Run($cursor) => $call,
-        }
-    };
-}
-
-impl EntryCursor for PartCursor {
-    fn seek_to_first(&mut self) -> Result<()> {
-        each!(self, cursor => cursor.seek_to_first())
-    }
-
-    fn seek_to_last(&mut self) -> Result<()> {
-        each!(self, cursor => cursor.seek_to_last())
-    }
-
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        each!(self, cursor => cursor.seek(key, trailer))
-    }
-
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        each!(self, cursor => cursor.seek_before(key, trailer))
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        each!(self, cursor => cursor.next())
-    }
-
-    #[inline]
-    fn prev(&mut self) -> Result<()> {
-        each!(self, cursor => cursor.prev())
-    }
-
-    #[inline]
-    fn is_valid(&self) -> bool {
-        each!(self, cursor => cursor.is_valid())
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        each!(self, cursor => cursor.key())
-    }
-
-    #[inline]
-    fn trailer(&self) -> Trailer {
-        each!(self, cursor => cursor.trailer())
-    }
-
-    fn value(&self) -> &[u8] {
-        each!(self, cursor => cursor.value())
-    }
-
-    fn value_slice(&self) -> Slice {
-        each!(self, cursor => cursor.value_slice())
-    }
-}
+/// A cursor over one sorted part of a tree: a memtable, or tables.
+pub(crate) type PartCursor = Either<MemtableCursor, RunCursor>;

@@ -93,9 +93,9 @@ impl State {
             std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
         let mut parts: Vec<_> = memtables
             .filter(|memtable| !memtable.is_empty())
-            .map(|memtable| PartCursor::Memtable(memtable.cursor()))
+            .map(|memtable| PartCursor::Left(memtable.cursor()))
             .collect();
-        let run = |tables| PartCursor::Run(Box::new(RunCursor::new(tables, ReadMode::Point)));
+        let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Point));
         parts.extend(self.version.levels[0].iter().map(|table| run(vec![Arc::clone(table)])));
         let deeper = self.version.levels[1..].iter().filter(|level| !level.is_empty());
         parts.extend(deeper.map(|level| run(level.clone())));

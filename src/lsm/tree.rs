@@ -32,7 +32,7 @@ use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::Memtable;
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
-use crate::vfs::{Layer, PageCacheStats};
+use crate::vfs::Layer;
 
 /// After so many entries in a new tree's first memtable, the prefix its keys share is known well enough.
 const ENTRIES_TO_LEARN_FROM: u64 = 1024;
@@ -227,7 +227,7 @@ impl Tree {
         let version = Arc::clone(&self.state.load().version);
         let is_deepest =
             |key: &[u8]| (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none());
-        let run = |tables| PartCursor::Run(Box::new(RunCursor::new(tables, ReadMode::Sequential)));
+        let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Sequential));
         let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
@@ -421,17 +421,14 @@ impl Engine for Tree {
             })
             .collect();
         KeyspaceStats {
-            name: String::new(),
-            engine: EngineKind::Lsm,
-            layer: self.home.layer(),
             entries: levels.iter().map(|level| level.entries).sum::<u64>()
                 + memtables().map(|memtable| memtable.entries()).sum::<u64>(),
             disk_bytes: levels.iter().map(|level| level.bytes).sum(),
             memory_bytes: memtables().map(|memtable| memtable.memory() as u64).sum(),
-            page_cache: PageCacheStats::default(),
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
             levels,
+            ..KeyspaceStats::new(EngineKind::Lsm, self.home.layer())
         }
     }
 
@@ -439,9 +436,10 @@ impl Engine for Tree {
         self.home.layer()
     }
 
-    fn set_layer(&self, layer: Layer) {
+    fn set_layer(&self, layer: Layer) -> Result<()> {
         *lock(&self.home.layer) = layer;
         self.state.load().version.tables().for_each(|table| table.let_go());
+        Ok(())
     }
 
     fn stop(&self) {

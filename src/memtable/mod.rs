@@ -6,6 +6,8 @@
 mod arena;
 mod entry;
 mod index;
+mod stack;
 mod table;
 
+pub(crate) use stack::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables};
 pub(crate) use table::{Memtable, MemtableCursor};

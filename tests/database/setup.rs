@@ -17,12 +17,14 @@ use turbidite::{
 pub(crate) const NAME: &str = "main";
 
 /// The engines.
-pub(crate) const ENGINES: [EngineKind; 2] = [EngineKind::Lsm, EngineKind::Hash];
+pub(crate) const ENGINES: [EngineKind; 3] =
+    [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree];
 
 /// What a keyspace on this engine is made of.
 pub(crate) fn options(engine: EngineKind) -> KeyspaceOptions {
     match engine {
         EngineKind::Hash => KeyspaceOptions::hash(),
+        EngineKind::Btree => KeyspaceOptions::btree(),
         _ => KeyspaceOptions::lsm(),
     }
 }

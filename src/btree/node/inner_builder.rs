@@ -103,6 +103,12 @@ impl InnerBuilder {
         Some(self.staging.balance_point(most))
     }
 
+    /// The same, so that the left node is as full as one page can be.
+    pub(crate) fn full_point(&self) -> Option<usize> {
+        let most = self.len().checked_sub(2).filter(|&most| most > 0)?;
+        Some(self.staging.full_point(most))
+    }
+
     /// Appends a node of all children, at least one, to `out`, which [`seal`](super::seal) makes fit for its
     /// place, and forgets them. Returns its number of pages.
     ///

@@ -96,6 +96,12 @@ impl LeafBuilder {
         Some(self.staging.balance_point(most))
     }
 
+    /// The same, so that the left leaf is as full as one page can be.
+    pub(crate) fn full_point(&self) -> Option<usize> {
+        let most = self.len().checked_sub(1).filter(|&most| most > 0)?;
+        Some(self.staging.full_point(most))
+    }
+
     /// Appends a leaf of all records to `out`, which [`seal`](super::seal) makes fit for its place, and forgets
     /// them. Returns its number of pages.
     ///

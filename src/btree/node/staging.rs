@@ -122,9 +122,13 @@ impl Staging {
         let below = above.saturating_sub(1);
         let nearer_below = half - self.weight(below) < self.weight(above).saturating_sub(half);
         let balanced = if nearer_below { below } else { above };
+        balanced.min(self.full_point(most)).max(1)
+    }
+
+    /// How many records a node of one page has room for: at least one, at most `most`.
+    pub(super) fn full_point(&self, most: usize) -> usize {
         let fits = |at| size(at, self.prefix, self.start(at)) <= self.page_size;
-        let full = partition_point(self.len(), |before| fits(before + 1));
-        balanced.min(full).clamp(1, most)
+        partition_point(self.len(), |before| fits(before + 1)).clamp(1, most)
     }
 
     /// Where record `index` starts; for the number of records, where the last one ends.

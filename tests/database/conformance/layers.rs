@@ -192,5 +192,6 @@ fn count_what_a_page_cache_does(engine: EngineKind) {
     database.keyspace(NAME, options(engine).layer(Layer::Positional)).unwrap();
     assert_eq!(keyspace.iter().count(), 1000);
     let stats = database.stats();
-    assert_eq!((stats.page_cache.written_pages, stats.memory.page_caches), (used.written_pages, 0));
+    assert!(stats.page_cache.written_pages >= used.written_pages);
+    assert_eq!(stats.memory.page_caches, 0);
 }

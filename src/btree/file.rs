@@ -1,0 +1,324 @@
+//! The file of pages as it is read: nodes and overflow values, checked when they come from disk, and cached.
+//!
+//! A layer that lends its bytes needs no cache: a bit for each page says whether it has been checked since it was
+//! last written. Other layers' nodes are kept in a block cache once they are checked: the database's, or one of
+//! the keyspace's own if it has a bound of its own.
+//!
+//! An overflow value lies in consecutive pages:
+//! ```text
+//! checksum u32 of the rest, bound to (identity of the keyspace, offset) | zero u32 | generation u64 | value
+//! ```
+//! Thread safety: any thread may read. Whoever writes a page sees to it that nobody reads it: pages in use are never
+//! written. [`forget`](PageFile::forget) is called before a page is written anew.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::node::{self, Pointer};
+use crate::base::{Slice, View, checksum};
+use crate::cache::{BlockCache, FileBlocks};
+use crate::error::{Error, Result};
+use crate::vfs::{File, ReadRequest};
+
+/// Bytes in front of an overflow value.
+pub(super) const OVERFLOW_HEADER: usize = 16;
+/// The pages of the first chunk of what is known page by page; each further chunk doubles all there is.
+const FIRST_CHUNK: u64 = 1 << 10;
+const CHUNKS: usize = 40;
+
+/// An open file of pages.
+pub(super) struct PageFile {
+    pub(super) file: Arc<dyn File>,
+    path: PathBuf,
+    identity: u64,
+    page_size: usize,
+    cache: Arc<BlockCache>,
+    cached: Chunks<Arc<FileBlocks>>,
+    /// For files that lend their bytes: which pages have been checked, a bit each.
+    checked: Chunks<Box<[AtomicU64]>>,
+    /// How many times a node was asked for.
+    requests: AtomicU64,
+    /// How many times it had to be read from the file.
+    reads: AtomicU64,
+}
+
+/// The bytes of a node.
+pub(super) enum Node<'a> {
+    /// A part of the file, whose pages may be used again when the tree is gone.
+    Lent(&'a [u8]),
+    /// Held by the tree.
+    Held(&'a View),
+    /// From the cache, or just read.
+    Own(View),
+}
+
+impl Deref for Node<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Held(view) => view,
+            Self::Own(view) => view,
+        }
+    }
+}
+
+/// Something for each page, which grows as the file does, without a lock for those who read.
+struct Chunks<T>([OnceLock<T>; CHUNKS]);
+
+impl<T> Chunks<T> {
+    fn new() -> Self {
+        Self([const { OnceLock::new() }; CHUNKS])
+    }
+
+    /// The chunk that `page` is in, how many pages it has, and which one of them it is.
+    #[inline]
+    fn place(page: u64) -> (usize, u64, u64) {
+        let chunk = (page / FIRST_CHUNK + 1).ilog2() as usize;
+        let len = FIRST_CHUNK << chunk;
+        (chunk, len, page - (len - FIRST_CHUNK))
+    }
+
+    #[inline]
+    fn get(&self, page: u64) -> Option<(&T, usize)> {
+        let (chunk, _, at) = Self::place(page);
+        Some((self.0[chunk].get()?, at as usize))
+    }
+
+    fn get_or_make(&self, page: u64, make: impl FnOnce(usize) -> T) -> (&T, usize) {
+        let (chunk, len, at) = Self::place(page);
+        (self.0[chunk].get_or_init(|| make(len as usize)), at as usize)
+    }
+
+    fn made(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().filter_map(OnceLock::get)
+    }
+}
+
+impl PageFile {
+    pub(super) fn new(
+        file: Arc<dyn File>,
+        path: &Path,
+        identity: u64,
+        page_size: usize,
+        cache: Arc<BlockCache>,
+    ) -> Self {
+        Self {
+            file,
+            path: path.to_path_buf(),
+            identity,
+            page_size,
+            cache,
+            cached: Chunks::new(),
+            checked: Chunks::new(),
+            requests: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    pub(super) fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where a page begins.
+    #[inline]
+    pub(super) fn offset(&self, page: u64) -> u64 {
+        page * self.page_size as u64
+    }
+
+    /// Nodes asked for, and nodes read from the file.
+    pub(super) fn counters(&self) -> (u64, u64) {
+        (self.requests.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
+    }
+
+    /// All bytes of a file of `pages` pages, if its layer lends them.
+    pub(super) fn lend(&self, pages: u64) -> Result<Option<View>> {
+        self.file.lends().then(|| self.file.view(0..self.offset(pages))).transpose()
+    }
+
+    /// The node at `at`, which must be one of `level`. `lent` is what [`lend`](Self::lend) gave.
+    #[inline]
+    pub(super) fn node<'a>(
+        &'a self,
+        lent: Option<&'a View>,
+        at: Pointer,
+        level: u8,
+    ) -> Result<Node<'a>> {
+        let Some(lent) = lent else { return self.cached_node(at, level).map(Node::Own) };
+        let start = at.page() as usize * self.page_size;
+        let bytes = lent.get(start..).and_then(|rest| rest.get(..at.pages() as usize * self.page_size));
+        let bytes = bytes.ok_or_else(|| self.outside(at))?;
+        if !self.is_checked(at.page()) {
+            self.check(bytes, at)?;
+            self.set_checked(at.page());
+        }
+        self.expect_level(bytes, at, level)?;
+        Ok(Node::Lent(bytes))
+    }
+
+    fn cached_node(&self, at: Pointer, level: u8) -> Result<View> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let view = match self.cached.get(at.page()).and_then(|(blocks, index)| blocks.get(index)) {
+            Some(view) => view,
+            None => return self.admit(at, level, self.read(at)?),
+        };
+        self.expect_level(&view, at, level)?;
+        Ok(view)
+    }
+
+    /// The bytes of the node at `at`, not yet checked.
+    fn read(&self, at: Pointer) -> Result<View> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.file.view(self.range(at)).map_err(|error| self.short(at, error))
+    }
+
+    /// Whether the node at `at` is cached.
+    pub(super) fn is_cached(&self, at: Pointer) -> bool {
+        self.cached.get(at.page()).is_some_and(|(blocks, index)| blocks.contains(index))
+    }
+
+    /// What is to be read for the node at `at`.
+    pub(super) fn request(&self, at: Pointer) -> ReadRequest {
+        ReadRequest { file: Arc::clone(&self.file), range: self.range(at) }
+    }
+
+    /// Checks the bytes of the node at `at`, which have just been read and must be one of `level`, and caches them.
+    pub(super) fn admit(&self, at: Pointer, level: u8, view: View) -> Result<View> {
+        self.check(&view, at)?;
+        self.expect_level(&view, at, level)?;
+        self.keep(at, view.clone());
+        Ok(view)
+    }
+
+    /// Caches a node that is whole.
+    pub(super) fn keep(&self, at: Pointer, view: View) {
+        let make = |len| FileBlocks::new(Arc::clone(&self.cache), len);
+        let (blocks, index) = self.cached.get_or_make(at.page(), make);
+        blocks.insert(index, view);
+    }
+
+    /// `pages` from `page` on are going to be written anew: what is known of them counts no more.
+    pub(super) fn forget(&self, page: u64, pages: u64) {
+        for page in page..page + pages {
+            if let Some((blocks, index)) = self.cached.get(page) {
+                blocks.remove(index);
+            }
+            if let Some((bits, index)) = self.checked.get(page) {
+                bits[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The node at `at`, which must be one of `level`, for those who read all of a tree: it is not cached for them.
+    pub(super) fn node_past_cache(&self, at: Pointer, level: u8) -> Result<View> {
+        let cached = self.cached.get(at.page()).and_then(|(blocks, index)| blocks.peek(index));
+        let view = match cached {
+            Some(view) => view,
+            None => {
+                let view = self.read(at)?;
+                self.check(&view, at)?;
+                view
+            }
+        };
+        self.expect_level(&view, at, level)?;
+        Ok(view)
+    }
+
+    /// Reads and checks the overflow value of `len` bytes at `at`.
+    pub(super) fn overflow(&self, at: Pointer, len: u64) -> Result<Slice> {
+        let start = self.offset(at.page());
+        let end = start + OVERFLOW_HEADER as u64 + len;
+        let view = self.file.view(start..end).map_err(|e| self.short(at, e))?;
+        let sum = checksum::bound(self.identity, start, &view[4..]);
+        if view[..4] != sum.to_le_bytes() || view[4..8] != [0; 4] {
+            return Err(self.damaged(at, "a value's checksum is not that of its bytes"));
+        }
+        if self.file.lends() {
+            // Its pages may be used again while the value is still held.
+            return Ok(Slice::from(view[OVERFLOW_HEADER..].to_vec()));
+        }
+        let range = OVERFLOW_HEADER..view.len();
+        Ok(Slice::from_view(view, range))
+    }
+
+    /// An error that says what is wrong with the node or value at `at`.
+    pub(super) fn damaged(&self, at: Pointer, what: impl Into<String>) -> Error {
+        Error::corruption(&self.path, self.offset(at.page()), what)
+    }
+
+    /// Bytes of memory that looking after the cached pages takes, without these.
+    pub(super) fn memory(&self) -> usize {
+        let bits = self.checked.made().map(|bits| size_of_val(&**bits)).sum::<usize>();
+        self.cached.made().map(|blocks| blocks.memory()).sum::<usize>() + bits
+    }
+
+    fn range(&self, at: Pointer) -> std::ops::Range<u64> {
+        self.offset(at.page())..self.offset(at.page() + at.pages())
+    }
+
+    fn check(&self, bytes: &[u8], at: Pointer) -> Result<()> {
+        let checked = node::check(bytes, self.identity, self.offset(at.page()), self.page_size);
+        checked.map(drop).map_err(|what| self.damaged(at, what))
+    }
+
+    #[inline]
+    fn expect_level(&self, bytes: &[u8], at: Pointer, level: u8) -> Result<()> {
+        match node::level(bytes) == level {
+            true => Ok(()),
+            false => Err(self.damaged(at, format!("the node is not one of level {level}"))),
+        }
+    }
+
+    #[inline]
+    fn is_checked(&self, page: u64) -> bool {
+        let bits = self.checked.get(page);
+        bits.is_some_and(|(bits, at)| bits[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1)
+    }
+
+    fn set_checked(&self, page: u64) {
+        let make = |len: usize| (0..len / 64).map(|_| AtomicU64::new(0)).collect();
+        let (bits, at) = self.checked.get_or_make(page, make);
+        bits[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
+    }
+
+    fn outside(&self, at: Pointer) -> Error {
+        self.damaged(at, "a pointer leads behind the end of the tree's pages")
+    }
+
+    /// A pointer that leads past the end of the file is damage, not an error of reading.
+    fn short(&self, at: Pointer, error: Error) -> Error {
+        let end = self.range(at).end;
+        match self.file.len() {
+            Ok(len) if len < end => self.outside(at),
+            _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_a_place_of_its_own() {
+        let mut next = (0, 0);
+        for page in 0..5 * FIRST_CHUNK {
+            let (chunk, len, at) = Chunks::<()>::place(page);
+            assert_eq!((chunk, at), next, "page {page}");
+            next = if at + 1 == len { (chunk + 1, 0) } else { (chunk, at + 1) };
+        }
+        assert!(Chunks::<()>::place((1 << 48) - 1).0 < CHUNKS);
+    }
+}

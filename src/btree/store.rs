@@ -1,0 +1,548 @@
+//! The B+ tree engine: writes go to a memtable, which a checkpoint merges into the tree in the file.
+//!
+//! Readers see the memtables first, then the tree. A checkpoint (see [`writer`](super::writer)) goes on in the
+//! background: it makes a new tree that shares with the last one what no write concerns, so readers keep the tree they
+//! have. With the log, a large checkpoint is made in steps: each is a checkpoint of its own whose tree has a part of the
+//! changes, so that the pages of the last step are free for the next one, and the file needs little more room than the
+//! data. Replaying the log from where the keyspace has persisted makes such a tree whole again.
+//!
+//! Snapshots: a tree is as of one write. Those that are seen by snapshots while a checkpoint goes past them are made
+//! on the way, and stay until their snapshots are gone.
+//!
+//! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies writes and
+//! freezes memtables. The file is written by who holds `writer`: the flush thread, or one who compacts or closes. Order of
+//! locks: `writer`, then `swap`, which is held over no I/O.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::changes::Changes;
+use super::cursor::TreeCursor;
+use super::file::PageFile;
+use super::meta::Meta;
+use super::rewrite::Source;
+use super::root::Root;
+use super::verify::{self, Subject};
+use super::writer::{self, Writer};
+use crate::base::{Kind, ReadPoint, Seqno, Slice, Trailer};
+use crate::budget::PageMemory;
+use crate::cache::BlockCache;
+use crate::contract::{Context, Engine, Write};
+use crate::error::{Error, Result};
+use crate::iter::{Either, Merge, OrderedCursor, Visible};
+use crate::jobs::{Jobs, Work};
+use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables, MemtableCursor};
+use crate::options::{EngineKind, TreeOptions};
+use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
+use crate::vfs::{Access, Layer};
+
+/// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.
+const STEP_BYTES: u64 = 16 << 20;
+const STEP_SHARE: u64 = 16;
+/// How long those wait who look again and again.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
+/// What readers hold.
+#[derive(Clone)]
+struct State {
+    memtables: Memtables,
+    root: Arc<Root>,
+    /// Trees that snapshots see, oldest first.
+    older: Vec<Arc<Root>>,
+    /// What the file holds, and how many of its pages nobody uses.
+    meta: Meta,
+    unused: u64,
+}
+
+impl State {
+    /// The tree that a reader at `seqno` sees, and whether memtables come before it.
+    #[inline]
+    fn tree_at(&self, seqno: Seqno) -> (&Arc<Root>, bool) {
+        if seqno >= self.root.seqno {
+            return (&self.root, true);
+        }
+        let behind = self.older.partition_point(|older| older.seqno <= seqno);
+        match behind.checked_sub(1) {
+            Some(at) => (&self.older[at], false),
+            // Only states that are held are read, and those are kept.
+            None => (&self.root, true),
+        }
+    }
+}
+
+type PartCursor = Either<MemtableCursor, TreeCursor>;
+
+/// A keyspace kept in a B+ tree.
+pub(crate) struct Store {
+    context: Context,
+    jobs: Jobs,
+    state: ArcSwap<State>,
+    swap: Mutex<()>,
+    writer: Mutex<Writer>,
+    /// The layer, and the memory of the keyspace's own cache.
+    reached: Mutex<Reached>,
+    persisted: AtomicU64,
+    reach: AtomicU64,
+    /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
+    learning: AtomicBool,
+    flushes: AtomicU64,
+    compactions: AtomicU64,
+    this: Weak<Self>,
+}
+
+/// How the file is reached.
+struct Reached {
+    layer: Layer,
+    most_cached: Option<u32>,
+    memory: Option<PageMemory>,
+}
+
+impl Store {
+    /// Makes the file of a new, empty tree in the keyspace's directory, which is emptied first of what an interrupted
+    /// creation left.
+    pub(crate) fn create(context: Context, options: TreeOptions) -> Result<Arc<Self>> {
+        let (fs, dir) = (&*context.fs, &context.dir);
+        fs.create_dir(dir)?;
+        for name in fs.list(dir)? {
+            fs.remove(&dir.join(name))?;
+        }
+        let page_size = options.page_size() as usize;
+        writer::create(fs, dir, context.layer, context.identity, page_size)?;
+        fs.sync_dir(dir)?;
+        Self::open(context, options)
+    }
+
+    /// Opens a tree where it has persisted. Changes nothing.
+    pub(crate) fn open(context: Context, options: TreeOptions) -> Result<Arc<Self>> {
+        let access = if context.read_only { Access::Read } else { Access::Write };
+        let (fs, dir, layer) = (&*context.fs, &context.dir, context.layer);
+        let (file, page_size, meta) = writer::open(fs, dir, access, layer, context.identity)?;
+        if page_size != options.page_size() as usize {
+            let what = format!(
+                "the file has pages of {page_size} bytes, and the catalog says {}",
+                options.page_size()
+            );
+            return Err(Error::corruption(&writer::path(dir), 12, what));
+        }
+        let most_cached = options.max_cached_pages;
+        let (cache, memory) = cache_for(&context, page_size, most_cached)?;
+        let path = writer::path(dir);
+        let file = Arc::new(PageFile::new(file, &path, context.identity, page_size, cache));
+        let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
+        let memtables = Memtables::new(b"", &context.budget);
+        let unused = writer.space().unused();
+        let state = State { memtables, root, older: Vec::new(), meta, unused };
+        Ok(Arc::new_cyclic(|this| Self {
+            jobs: Jobs::new(&context),
+            state: ArcSwap::from_pointee(state),
+            swap: Mutex::new(()),
+            writer: Mutex::new(writer),
+            reached: Mutex::new(Reached { layer, most_cached, memory }),
+            persisted: AtomicU64::new(meta.persisted),
+            reach: AtomicU64::new(meta.reach),
+            learning: AtomicBool::new(true),
+            flushes: AtomicU64::new(0),
+            compactions: AtomicU64::new(0),
+            this: Weak::clone(this),
+            context,
+        }))
+    }
+
+    // ---- state ----
+
+    /// Replaces the state by what `change` makes of it.
+    fn change_state(&self, change: impl FnOnce(&mut State)) {
+        let _one = lock(&self.swap);
+        let mut next = State::clone(&self.state.load());
+        change(&mut next);
+        self.forget_older(&mut next);
+        self.state.store(Arc::new(next));
+    }
+
+    /// Lets go of trees that no snapshot sees any more.
+    fn forget_older(&self, state: &mut State) {
+        let State { root, older, .. } = state;
+        let ends: Vec<_> =
+            older.iter().skip(1).map(|older| older.seqno).chain([root.seqno]).collect();
+        let mut ends = ends.into_iter();
+        older.retain(|older| {
+            let end = ends.next().unwrap_or(older.seqno);
+            self.context.visibility.is_held_between(older.seqno, end)
+        });
+    }
+
+    fn freeze(&self, last: Seqno) {
+        let budget = &self.context.budget;
+        let Some(frozen) = self.state.load().memtables.freeze(last, budget) else { return };
+        self.learning.store(false, Ordering::Relaxed);
+        self.change_state(|state| {
+            // The flush thread may have taken away the oldest one meanwhile.
+            let Memtables { active, frozen: mut rest } = frozen;
+            rest.truncate(state.memtables.frozen.len() + 1);
+            state.memtables = Memtables { active, frozen: rest };
+        });
+        self.schedule_flush();
+    }
+
+    // ---- background ----
+
+    fn schedule_flush(&self) {
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_all);
+    }
+
+    /// The flush job: checkpoints until nothing is frozen.
+    fn flush_all(&self) {
+        let Some(running) = self.jobs.begin(Work::Flush) else { return };
+        loop {
+            let Some(frozen) = self.state.load().memtables.oldest_frozen().cloned() else { break };
+            if running.persistently(|| self.checkpoint(&frozen)).is_none() {
+                break;
+            }
+            self.jobs.notify();
+            self.context.host.persisted();
+        }
+        drop(running);
+        // A memtable may have been frozen after the last look.
+        let is_due = !self.state.load().memtables.frozen.is_empty();
+        if is_due && self.jobs.trouble_of(Work::Flush).is_none() {
+            self.schedule_flush();
+        }
+    }
+
+    /// Merges a frozen memtable into the tree.
+    fn checkpoint(&self, frozen: &Frozen) -> Result<()> {
+        let Frozen { memtable, last } = frozen;
+        let last = *last;
+        let visibility = &self.context.visibility;
+        // Snapshots that are taken from then on see all of it.
+        while visibility.published() < last {
+            self.jobs.stop_if_told()?;
+            self.jobs.wait_a_while(A_MOMENT);
+        }
+        self.context.host.sync_log(last)?;
+        let mut writer = lock(&self.writer);
+        let stop = || self.jobs.is_stopping();
+        let mut root = Arc::clone(&self.state.load().root);
+        let mut counts = writer.meta().counts;
+        let mut older: Vec<Arc<Root>> = Vec::new();
+        let mut after = root.seqno;
+        let held = visibility.held_between(after, last);
+        for &seqno in &held {
+            let mut changes = Changes::new(memtable.cursor(), after, seqno)?;
+            if changes.key().is_some() {
+                root = writer.snapshot_root(&root, &mut counts, &mut changes, seqno, &stop)?;
+                older.push(Arc::clone(&root));
+            } else if older.is_empty() {
+                older.push(Arc::clone(&root));
+            }
+            after = seqno;
+        }
+        let mut changes = Changes::new(memtable.cursor(), after, last)?;
+        // Without the log, or with trees in between, all is done at once.
+        let in_steps = self.context.logged && held.is_empty();
+        let mut older = Some(older);
+        loop {
+            let most_pages = if in_steps { step(&writer) } else { u64::MAX };
+            let source = Source::Changes(&mut changes);
+            let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
+            let persisted = if made.is_complete { last } else { writer.meta().persisted };
+            root = writer.commit(&made, persisted, last)?;
+            counts = made.counts;
+            self.reach.fetch_max(last, Ordering::Release);
+            self.install(&writer, &root, |state| {
+                state.older.extend(older.take().into_iter().flatten());
+                if made.is_complete {
+                    state.memtables.frozen.pop();
+                }
+            });
+            if made.is_complete {
+                break;
+            }
+        }
+        self.persisted.fetch_max(last, Ordering::Release);
+        memtable.set_flushed();
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        drop(root);
+        self.cut_end(&mut writer, false)
+    }
+
+    /// Lets readers see the tree that the file holds now, and what else changes with it.
+    fn install(&self, writer: &Writer, root: &Arc<Root>, change: impl FnOnce(&mut State)) {
+        self.change_state(|state| {
+            state.root = Arc::clone(root);
+            (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
+            change(state);
+        });
+    }
+
+    /// Cuts free pages off the end of the file.
+    fn cut_end(&self, writer: &mut Writer, all: bool) -> Result<()> {
+        if let Some(root) = writer.cut_end(all)? {
+            self.install(writer, &root, |_| {});
+        }
+        Ok(())
+    }
+
+    /// Writes all leaves anew, filled, from the front of the file on.
+    fn rewrite_all(&self) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        let stop = || self.jobs.is_stopping();
+        // Trees that nobody sees any more hold no pages from here on.
+        self.change_state(|_| {});
+        let mut from = None;
+        loop {
+            let root = Arc::clone(&self.state.load().root);
+            let most_pages = step(&writer);
+            let counts = writer.meta().counts;
+            let source = Source::<MemtableCursor>::Everything(&mut from);
+            let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
+            let (persisted, reach) = (writer.meta().persisted, writer.meta().reach);
+            let next = writer.commit(&made, persisted, reach)?;
+            self.install(&writer, &next, |_| {});
+            if made.is_complete {
+                break;
+            }
+        }
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+        self.cut_end(&mut writer, true)
+    }
+
+    /// The file, reached through `layer` and cached as is asked for.
+    fn reopen(&self, layer: Layer, most_cached: Option<u32>) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        let access = if self.context.read_only { Access::Read } else { Access::Write };
+        let old = Arc::clone(writer.file());
+        if !self.context.read_only {
+            old.file.sync()?;
+        }
+        let path = writer::path(&self.context.dir);
+        let file = self.context.fs.open(&path, access, layer)?;
+        let (cache, memory) = cache_for(&self.context, old.page_size(), most_cached)?;
+        let (identity, page_size) = (old.identity(), old.page_size());
+        let file = Arc::new(PageFile::new(file, &path, identity, page_size, cache));
+        let seqno = self.state.load().root.seqno;
+        let root = writer.set_file(file, seqno)?;
+        self.install(&writer, &root, |_| {});
+        *lock(&self.reached) = Reached { layer, most_cached, memory };
+        Ok(())
+    }
+}
+
+/// How many pages a step takes.
+fn step(writer: &Writer) -> u64 {
+    let page_size = writer.file().page_size() as u64;
+    (STEP_BYTES / page_size).max(writer.space().end() / STEP_SHARE)
+}
+
+/// The cache of a keyspace: the database's, or one of its own with the memory for that.
+fn cache_for(
+    context: &Context,
+    page_size: usize,
+    most_cached: Option<u32>,
+) -> Result<(Arc<BlockCache>, Option<PageMemory>)> {
+    let Some(pages) = most_cached else { return Ok((Arc::clone(&context.blocks), None)) };
+    let bytes = pages as usize * page_size;
+    let memory = PageMemory::new(&context.budget, bytes)?;
+    Ok((Arc::new(BlockCache::of_blocks(u64::from(pages), page_size)), Some(memory)))
+}
+
+impl Engine for Store {
+    fn make_writable(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn apply(&self, write: &Write<'_>) {
+        let trailer = Trailer::new(write.seqno, write.kind);
+        self.state.load().memtables.active.insert(write.key, trailer, write.value);
+    }
+
+    fn end_batch(&self, last: Seqno) {
+        let state = self.state.load();
+        let active = &state.memtables.active;
+        if active.memory() >= self.context.budget.memtable {
+            self.freeze(last);
+        } else if active.entries() >= ENTRIES_TO_LEARN_FROM && self.learning.load(Ordering::Relaxed)
+        {
+            self.learning.store(false, Ordering::Relaxed);
+            if let Some(learned) = active.with_learned_prefix(&self.context.budget) {
+                self.change_state(|state| state.memtables.active = Arc::new(learned));
+            }
+        }
+    }
+
+    fn cut(&self, last: Seqno) {
+        self.freeze(last);
+    }
+
+    fn persist(&self) -> Result<()> {
+        let state = self.state.load();
+        let Some(last) = state.memtables.frozen.first().map(|frozen| frozen.last) else {
+            return Ok(());
+        };
+        drop(state);
+        self.jobs.forget_trouble(Work::Flush);
+        self.schedule_flush();
+        self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
+    }
+
+    fn persisted(&self) -> Seqno {
+        self.persisted.load(Ordering::Acquire)
+    }
+
+    fn reach(&self) -> Seqno {
+        self.reach.load(Ordering::Acquire)
+    }
+
+    fn oldest_unpersisted(&self) -> Option<Seqno> {
+        self.state.load().memtables.oldest()
+    }
+
+    fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        let (root, is_newest) = state.tree_at(seqno);
+        if is_newest && let Some((trailer, value)) = state.memtables.get(key, seqno) {
+            return Ok((trailer.kind() == Kind::Put).then_some(value));
+        }
+        root.get(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        let (root, is_newest) = state.tree_at(seqno);
+        let newer = |key: &[u8]| is_newest.then(|| state.memtables.get(key, seqno)).flatten();
+        let mut values = vec![None; keys.len()];
+        let (mut left, mut places) = (Vec::new(), Vec::new());
+        for (place, key) in keys.iter().enumerate() {
+            match newer(key) {
+                Some((trailer, value)) => {
+                    values[place] = (trailer.kind() == Kind::Put).then_some(value);
+                }
+                None => {
+                    left.push(*key);
+                    places.push(place);
+                }
+            }
+        }
+        for (place, value) in places.into_iter().zip(root.multi_get(&left, &self.context.reader)?) {
+            values[place] = value;
+        }
+        Ok(values)
+    }
+
+    fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        let (root, is_newest) = state.tree_at(seqno);
+        let tree = TreeCursor::new(Arc::clone(root));
+        let mut parts: Vec<_> = match is_newest {
+            true => state.memtables.cursors().map(PartCursor::Left).collect(),
+            false => Vec::new(),
+        };
+        if parts.is_empty() {
+            return Ok(Box::new(tree));
+        }
+        parts.push(PartCursor::Right(tree));
+        Ok(Box::new(Visible::new(Merge::new(parts), seqno)))
+    }
+
+    fn pressure(&self) -> u32 {
+        0
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        self.jobs.trouble()
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.persist()?;
+        let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
+        let done = self.rewrite_all();
+        drop(running);
+        done
+    }
+
+    fn settle(&self) -> Result<()> {
+        if self.context.read_only {
+            return Ok(());
+        }
+        if !self.state.load().memtables.frozen.is_empty() {
+            self.schedule_flush();
+        }
+        let settled = || self.state.load().memtables.frozen.is_empty();
+        self.jobs.wait_until(|jobs| jobs.is_idle() && settled(), &[Work::Flush, Work::Upkeep])
+    }
+
+    fn prepare_close(&self, last: Seqno) -> Result<()> {
+        self.cut(last);
+        self.persist()?;
+        self.cut_end(&mut lock(&self.writer), true)
+    }
+
+    fn verify(&self, report: &mut VerifyReport) {
+        let writer = lock(&self.writer);
+        let state = self.state.load_full();
+        let root = Arc::clone(&state.root);
+        let subject = Subject { root, meta: state.meta, unused: writer.space().list() };
+        drop(writer);
+        verify::verify(&subject, report);
+        report.entries += state.memtables.entries();
+    }
+
+    fn active_bytes(&self) -> usize {
+        self.state.load().memtables.active_bytes()
+    }
+
+    fn stats(&self) -> KeyspaceStats {
+        let state = self.state.load_full();
+        let State { meta, unused, .. } = *state;
+        let file = &state.root.file;
+        let (requests, reads) = file.counters();
+        let page_size = file.page_size() as u64;
+        KeyspaceStats {
+            entries: meta.counts.records + state.memtables.entries(),
+            disk_bytes: file.file.len().unwrap_or(meta.pages * page_size),
+            memory_bytes: (state.memtables.memory() + file.memory()) as u64,
+            flushes: self.flushes.load(Ordering::Relaxed),
+            compactions: self.compactions.load(Ordering::Relaxed),
+            tree: Some(TreeStats {
+                page_size,
+                levels: meta.top.map_or(0, |top| u32::from(top.level) + 1),
+                records: meta.counts.records,
+                leaves: meta.counts.leaves,
+                inner_nodes: meta.counts.inner,
+                overflow_pages: meta.counts.overflow_pages,
+                free_pages: unused,
+                requests,
+                hits: requests.saturating_sub(reads),
+            }),
+            ..KeyspaceStats::new(EngineKind::Btree, lock(&self.reached).layer)
+        }
+    }
+
+    fn layer(&self) -> Layer {
+        lock(&self.reached).layer
+    }
+
+    fn set_layer(&self, layer: Layer) -> Result<()> {
+        let most_cached = lock(&self.reached).most_cached;
+        self.reopen(layer, most_cached)
+    }
+
+    fn set_max_cached_pages(&self, pages: Option<u32>) -> Result<()> {
+        let layer = self.layer();
+        self.reopen(layer, pages)
+    }
+
+    fn stop(&self) {
+        self.jobs.stop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

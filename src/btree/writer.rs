@@ -1,0 +1,311 @@
+//! The one writer of the file: makes trees, and makes them what the file holds.
+//!
+//! A checkpoint, or one step of it:
+//! 1. The new tree's nodes are written to pages that nobody uses, then the list of free pages.
+//! 2. All of that is synced.
+//! 3. The meta page that the last checkpoint did not write is written and synced: from here on the new tree counts.
+//! 4. The other meta page confirms it. That is safe with the next sync.
+//!
+//! What fails before step 3 is undone. After a failure later it is unknown what the file holds: nothing is
+//! written any more, and the database takes no more writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use super::changes::Changes;
+use super::file::PageFile;
+use super::meta::{self, Counts, FreeList, Meta};
+use super::node::Pointer;
+use super::rewrite::{Pages, Rewrite, Rewritten, Source, overflow_pages};
+use super::root::Root;
+use super::space::Space;
+use crate::base::Seqno;
+use crate::contract::Host;
+use crate::error::{Error, ErrorKind, Result};
+use crate::iter::EntryCursor;
+use crate::vfs::{Access, File, Fs, Layer};
+
+const NAME: &str = "tree";
+/// Free pages at the end of the file are cut off when they are this share of it, and so many bytes.
+const CUT_SHARE: u64 = 8;
+const CUT_BYTES: u64 = 16 << 20;
+
+/// The path of the file in a keyspace's directory.
+pub(super) fn path(dir: &Path) -> PathBuf {
+    dir.join(NAME)
+}
+
+/// Makes the file of a new, empty tree, safe from power loss but for its name.
+pub(super) fn create(fs: &dyn Fs, dir: &Path, layer: Layer, identity: u64, page_size: usize) -> Result<()> {
+    let file = fs.create(&path(dir), layer)?;
+    file.allocate(Pointer::FIRST_PAGE * page_size as u64)?;
+    let meta = Meta::empty();
+    write_meta(&*file, &meta, identity, page_size)?;
+    confirm(&*file, &meta, identity, page_size)?;
+    file.sync()
+}
+
+/// Opens the file, and gives what it holds.
+pub(super) fn open(
+    fs: &dyn Fs,
+    dir: &Path,
+    access: Access,
+    layer: Layer,
+    identity: u64,
+) -> Result<(Arc<dyn File>, usize, Meta)> {
+    let path = path(dir);
+    let file = fs.open(&path, access, layer)?;
+    let read = |offset: u64, len: usize| {
+        Ok(file.view(offset..offset + len as u64)?.to_vec())
+    };
+    let (page_size, meta) = meta::find(&path, identity, file.len()?, read)?;
+    Ok((file, page_size, meta))
+}
+
+fn write_meta(file: &dyn File, meta: &Meta, identity: u64, page_size: usize) -> Result<()> {
+    let offset = meta.page() * page_size as u64;
+    file.write_at(offset, &meta.encode(identity, page_size))?;
+    file.sync()
+}
+
+fn confirm(file: &dyn File, meta: &Meta, identity: u64, page_size: usize) -> Result<()> {
+    let (offset, bytes) = meta::confirmation(meta, identity, page_size);
+    file.write_at(offset, &bytes)
+}
+
+/// The writer.
+pub(super) struct Writer {
+    file: Arc<PageFile>,
+    host: Arc<dyn Host>,
+    space: Space,
+    /// Pages that are reserved on disk.
+    reserved: u64,
+    meta: Meta,
+    /// The version of the last tree that was made.
+    version: u64,
+    /// Trees that may still be read, oldest first.
+    roots: Vec<(u64, Weak<Root>)>,
+    /// Set once it is unknown what the file holds.
+    unknown: Option<Error>,
+}
+
+impl Writer {
+    /// The writer of a file that has just been opened, and the tree in it.
+    pub(super) fn new(file: Arc<PageFile>, meta: Meta, host: Arc<dyn Host>) -> Result<(Self, Arc<Root>)> {
+        let free = match meta.free {
+            None => Some(std::collections::BTreeMap::new()),
+            Some(FreeList { page, len }) => {
+                let most = meta.pages * file.page_size() as u64;
+                if len > most {
+                    None
+                } else {
+                    let list = file.overflow(Pointer::new(page, 1), len)?;
+                    Space::read_list(&list, meta.pages)
+                }
+            }
+        };
+        let free = free.ok_or_else(|| {
+            let at = meta.free.map_or(0, |free| file.offset(free.page));
+            Error::corruption(file.path(), at, "the list of free pages says what cannot be")
+        })?;
+        let space = Space::new(meta.pages, free);
+        let mut writer = Self {
+            host,
+            space,
+            reserved: meta.pages,
+            meta,
+            version: 0,
+            roots: Vec::new(),
+            unknown: None,
+            file,
+        };
+        let root = writer.root(meta.top, meta.persisted)?;
+        Ok((writer, root))
+    }
+
+    pub(super) fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    pub(super) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// A tree that has been made, as of `seqno`.
+    fn root(&mut self, top: Option<meta::Top>, seqno: Seqno) -> Result<Arc<Root>> {
+        let root = Root::new(self.version, seqno, top, Arc::clone(&self.file), self.space.end())?;
+        self.roots.push((self.version, Arc::downgrade(&root)));
+        Ok(root)
+    }
+
+    /// An error if it is unknown what the file holds.
+    pub(super) fn check_known(&self) -> Result<()> {
+        self.unknown.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes the tree that `source` makes of `root`; ends early when it has taken `most_pages`. On an error nothing has
+    /// changed since the last checkpoint.
+    pub(super) fn rewrite<C: EntryCursor>(
+        &mut self,
+        root: &Root,
+        counts: Counts,
+        source: Source<'_, C>,
+        most_pages: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Rewritten> {
+        self.check_known()?;
+        self.release();
+        let mut pages = Pages::new(
+            &self.file,
+            &mut self.space,
+            &mut self.reserved,
+            self.meta.generation + 1,
+            self.version + 1,
+        );
+        let made = Rewrite::new(root, counts, source, &mut pages, most_pages, stop).run();
+        match made {
+            Ok(made) => {
+                self.version += 1;
+                Ok(made)
+            }
+            Err(error) => {
+                self.space.roll_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// The tree as of `seqno` for snapshots that see it: it is in no checkpoint.
+    pub(super) fn snapshot_root<C: EntryCursor>(
+        &mut self,
+        root: &Root,
+        counts: &mut Counts,
+        changes: &mut Changes<C>,
+        seqno: Seqno,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Arc<Root>> {
+        let made = self.rewrite(root, *counts, Source::Changes(changes), u64::MAX, stop)?;
+        *counts = made.counts;
+        self.root(made.top, seqno).inspect_err(|_| self.space.roll_back())
+    }
+
+    /// Makes a tree that has been made what the file holds. On an error nothing has changed since the last checkpoint,
+    /// or it is unknown what the file holds, and the host has been told.
+    pub(super) fn commit(
+        &mut self,
+        made: &Rewritten,
+        persisted: Seqno,
+        reach: Seqno,
+    ) -> Result<Arc<Root>> {
+        self.check_known()?;
+        let prepared = self.prepare(made, persisted, reach);
+        let (meta, root) = match prepared {
+            Ok(prepared) => prepared,
+            Err((error, is_sync)) => {
+                self.space.roll_back();
+                return Err(if is_sync { self.poison(&error) } else { error });
+            }
+        };
+        let (identity, page_size) = (self.file.identity(), self.file.page_size());
+        let file = &*self.file.file;
+        let written = write_meta(file, &meta, identity, page_size)
+            .and_then(|()| confirm(file, &meta, identity, page_size));
+        if let Err(error) = written {
+            return Err(self.poison(&error));
+        }
+        self.meta = meta;
+        self.space.commit();
+        Ok(root)
+    }
+
+    /// Steps 1 and 2, and the tree as it is going to be read; says of an error whether it is that of a sync.
+    fn prepare(
+        &mut self,
+        made: &Rewritten,
+        persisted: Seqno,
+        reach: Seqno,
+    ) -> Result<(Meta, Arc<Root>), (Error, bool)> {
+        let free = self.write_free_list().map_err(|error| (error, false))?;
+        self.file.file.sync().map_err(|error| (error, true))?;
+        let generation = self.meta.generation + 1;
+        let pages = self.space.end();
+        let Rewritten { top, counts, .. } = *made;
+        let root = self.root(top, persisted).map_err(|error| (error, false))?;
+        Ok((Meta { generation, persisted, reach, top, pages, free, counts }, root))
+    }
+
+    fn write_free_list(&mut self) -> Result<Option<FreeList>> {
+        let page_size = self.file.page_size();
+        if let Some(old) = self.meta.free {
+            self.space.give(old.page, overflow_pages(old.len, page_size), self.version);
+        }
+        if self.space.list().is_empty() {
+            return Ok(None);
+        }
+        // Taking pages for it changes one run of the list, and may add none.
+        let count = overflow_pages(self.space.list().len() as u64 + 32, page_size);
+        let page = self.space.take(count);
+        let list = self.space.list();
+        let mut pages = Pages::new(
+            &self.file,
+            &mut self.space,
+            &mut self.reserved,
+            self.meta.generation + 1,
+            self.version,
+        );
+        pages.write_overflow(page, count, &list)?;
+        Ok(Some(FreeList { page, len: list.len() as u64 }))
+    }
+
+    /// Frees pages that nobody reads any more.
+    fn release(&mut self) {
+        self.roots.retain(|(_, root)| root.strong_count() > 0);
+        let oldest = self.roots.first().map_or(self.version, |(version, _)| *version);
+        self.space.release(oldest);
+    }
+
+    /// Cuts free pages off the end of the file: all, or if they are many. `None` if there is nothing to cut.
+    pub(super) fn cut_end(&mut self, all: bool) -> Result<Option<Arc<Root>>> {
+        self.check_known()?;
+        self.release();
+        let page_size = self.file.page_size() as u64;
+        let unused = self.space.free_at_end();
+        let are_many = unused >= self.space.end() / CUT_SHARE && unused * page_size >= CUT_BYTES;
+        let root = if unused > 0 && (all || are_many) {
+            self.space.cut_end();
+            let Meta { top, counts, persisted, reach, .. } = self.meta;
+            let same = Rewritten { top, counts, is_complete: true };
+            Some(self.commit(&same, persisted, reach)?)
+        } else {
+            None
+        };
+        let end = self.space.end();
+        if self.reserved > end && (all || root.is_some()) {
+            self.file.file.truncate(end * page_size)?;
+            self.reserved = end;
+        }
+        Ok(root)
+    }
+
+    fn poison(&mut self, error: &Error) -> Error {
+        let error = match error.kind() {
+            ErrorKind::Poisoned => error.clone(),
+            _ => {
+                self.host.poison(error);
+                Error::Poisoned { cause: error.to_string().into() }
+            }
+        };
+        self.unknown = Some(error.clone());
+        error
+    }
+
+    /// Goes on with `file`, which is the same one reached in another way.
+    pub(super) fn set_file(&mut self, file: Arc<PageFile>, seqno: Seqno) -> Result<Arc<Root>> {
+        self.file = file;
+        self.root(self.meta.top, seqno)
+    }
+
+    pub(super) fn file(&self) -> &Arc<PageFile> {
+        &self.file
+    }
+}

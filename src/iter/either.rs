@@ -1,0 +1,71 @@
+//! A cursor that is one of two kinds.
+
+use super::EntryCursor;
+use crate::base::{Slice, Trailer};
+use crate::error::Result;
+
+/// One of two kinds of cursors, chosen at run time: what a merge of a memtable's with others needs.
+pub(crate) enum Either<A, B> {
+    Left(A),
+    Right(B),
+}
+
+macro_rules! each {
+    ($either:expr, $cursor:ident => $call:expr) => {
+        match $either {
+            Either::Left($cursor) => $call,
+            Either::Right($cursor) => $call,
+        }
+    };
+}
+
+impl<A: EntryCursor, B: EntryCursor> EntryCursor for Either<A, B> {
+    fn seek_to_first(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_first())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_last())
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each!(self, cursor => cursor.seek(key, trailer))
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each!(self, cursor => cursor.seek_before(key, trailer))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.next())
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev())
+    }
+
+    #[inline]
+    fn is_valid(&self) -> bool {
+        each!(self, cursor => cursor.is_valid())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, cursor => cursor.key())
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        each!(self, cursor => cursor.trailer())
+    }
+
+    fn value(&self) -> &[u8] {
+        each!(self, cursor => cursor.value())
+    }
+
+    fn value_slice(&self) -> Slice {
+        each!(self, cursor => cursor.value_slice())
+    }
+}
