@@ -26,7 +26,7 @@ use crate::vfs::{File, ReadRequest};
 pub(super) const OVERFLOW_HEADER: usize = 16;
 /// The pages of the first chunk of what is known page by page; each further chunk doubles all there is.
 const FIRST_CHUNK: u64 = 1 << 10;
-const CHUNKS: usize = 40;
+const CHUNKS: usize = 31;
 
 /// An open file of pages.
 pub(super) struct PageFile {
@@ -158,7 +158,8 @@ impl PageFile {
     ) -> Result<Node<'a>> {
         let Some(lent) = lent else { return self.cached_node(at, level).map(Node::Own) };
         let start = at.page() as usize * self.page_size;
-        let bytes = lent.get(start..).and_then(|rest| rest.get(..at.pages() as usize * self.page_size));
+        let bytes =
+            lent.get(start..).and_then(|rest| rest.get(..at.pages() as usize * self.page_size));
         let bytes = bytes.ok_or_else(|| self.outside(at))?;
         if !self.is_checked(at.page()) {
             self.check(bytes, at)?;
@@ -245,6 +246,8 @@ impl PageFile {
         if view[..4] != sum.to_le_bytes() || view[4..8] != [0; 4] {
             return Err(self.damaged(at, "a value's checksum is not that of its bytes"));
         }
+        let generation = u64::from_le_bytes(view[8..16].try_into().expect("8 bytes"));
+        self.expect_generation(at, generation)?;
         if self.file.lends() {
             // Its pages may be used again while the value is still held.
             return Ok(Slice::from(view[OVERFLOW_HEADER..].to_vec()));
@@ -270,7 +273,15 @@ impl PageFile {
 
     fn check(&self, bytes: &[u8], at: Pointer) -> Result<()> {
         let checked = node::check(bytes, self.identity, self.offset(at.page()), self.page_size);
-        checked.map(drop).map_err(|what| self.damaged(at, what))
+        checked.map_err(|what| self.damaged(at, what))?;
+        self.expect_generation(at, node::generation(bytes))
+    }
+
+    fn expect_generation(&self, at: Pointer, generation: u64) -> Result<()> {
+        match at.is_of(generation) {
+            true => Ok(()),
+            false => Err(self.damaged(at, "the page is not the one that was written there last")),
+        }
     }
 
     #[inline]
@@ -319,6 +330,6 @@ mod tests {
             assert_eq!((chunk, at), next, "page {page}");
             next = if at + 1 == len { (chunk + 1, 0) } else { (chunk, at + 1) };
         }
-        assert!(Chunks::<()>::place((1 << 48) - 1).0 < CHUNKS);
+        assert!(Chunks::<()>::place(Pointer::MAX_PAGE - 1).0 < CHUNKS);
     }
 }

@@ -167,7 +167,7 @@ impl Meta {
         self.page() == page
             && self.generation > 0
             && self.persisted <= self.reach
-            && (Pointer::FIRST_PAGE..1 << 48).contains(&self.pages)
+            && (Pointer::FIRST_PAGE..Pointer::MAX_PAGE).contains(&self.pages)
             && self.top.is_none_or(|top| inside(top.at.page()))
             && self.free.is_none_or(|free| inside(free.page))
     }
@@ -230,7 +230,10 @@ pub(super) fn find(
         let page = match page_size_of(path, bytes, identity, offset)? {
             None => Page::Broken,
             Some(size) if size != page_size => {
-                return Err(damaged(offset, "the two meta pages do not agree on the size of a page"));
+                return Err(damaged(
+                    offset,
+                    "the two meta pages do not agree on the size of a page",
+                ));
             }
             Some(_) => match Meta::decode(bytes).filter(|meta| meta.is_possible(number as u64)) {
                 Some(meta) => Page::Whole(meta),

@@ -17,9 +17,7 @@
 use super::changes::Changes;
 use super::file::{Node, OVERFLOW_HEADER, PageFile};
 use super::meta::{Counts, Top};
-use super::node::{
-    Inner, InnerBuilder, Leaf, LeafBuilder, Pointer, Stored, largest_inline, seal,
-};
+use super::node::{Inner, InnerBuilder, Leaf, LeafBuilder, Pointer, Stored, largest_inline, seal};
 use super::root::Root;
 use super::space::Space;
 use crate::base::{View, checksum};
@@ -71,7 +69,7 @@ impl<'a> Pages<'a> {
     fn add_node(&mut self, mut bytes: Vec<u8>, pages: usize, is_inner: bool) -> Result<Pointer> {
         let page = self.space.take(pages as u64);
         seal(&mut bytes, self.file.identity(), self.file.offset(page), self.generation);
-        let at = Pointer::new(page, pages as u64);
+        let at = Pointer::new(page, pages as u64, self.generation);
         self.file.forget(page, pages as u64);
         if is_inner && !self.file.file.lends() {
             // It is going to be needed.
@@ -90,7 +88,7 @@ impl<'a> Pages<'a> {
         let count = overflow_pages(value.len() as u64, self.file.page_size());
         let page = self.space.take(count);
         self.write_overflow(page, count, value)?;
-        Ok(Pointer::new(page, 1))
+        Ok(Pointer::new(page, 1, self.generation))
     }
 
     /// The same into pages that have been taken.
@@ -235,7 +233,10 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             }
             let is_one = match level {
                 0 => self.leaf.is_one_page() || self.leaf.len() == 1,
-                _ => self.builder(level).is_one_page() || self.builder(level).balance_point().is_none(),
+                _ => {
+                    self.builder(level).is_one_page()
+                        || self.builder(level).balance_point().is_none()
+                }
             };
             if is_one && self.is_empty(level + 1) {
                 let at = self.emit(level, None)?;
@@ -309,7 +310,9 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             return false;
         }
         match &self.source {
-            Source::Changes(changes) => changes.key().is_some_and(|key| upper.is_none_or(|upper| key < upper)),
+            Source::Changes(changes) => {
+                changes.key().is_some_and(|key| upper.is_none_or(|upper| key < upper))
+            }
             Source::Everything(from) => match (&**from, upper) {
                 (Some(from), Some(upper)) => &from[..] < upper,
                 _ => true,

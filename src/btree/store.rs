@@ -34,7 +34,7 @@ use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, Result};
 use crate::iter::{Either, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Work};
-use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables, MemtableCursor};
+use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, MemtableCursor, Memtables};
 use crate::options::{EngineKind, TreeOptions};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
 use crate::vfs::{Access, Layer};

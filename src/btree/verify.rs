@@ -84,22 +84,24 @@ impl Walk<'_> {
             self.node(top.at, top.level, None, None)?;
         }
         if self.counts != meta.counts {
-            let what = format!("the tree has {:?}, and its meta page says {:?}", self.counts, meta.counts);
+            let what =
+                format!("the tree has {:?}, and its meta page says {:?}", self.counts, meta.counts);
             return Err(Error::corruption(self.file.path(), 0, what));
         }
-        let impossible = || Error::corruption(self.file.path(), 0, "the list of free pages is damaged");
+        let impossible =
+            || Error::corruption(self.file.path(), 0, "the list of free pages is damaged");
         if let Some(free) = meta.free {
-            let at = Pointer::new(free.page, 1);
+            let at = Pointer::new(free.page, 1, meta.generation);
             self.file.overflow(at, free.len)?;
             self.meet(at, overflow_pages(free.len, self.file.page_size()))?;
         }
         for (page, count) in Space::read_list(unused, meta.pages).ok_or_else(impossible)? {
-            self.meet(Pointer::new(page, 1), count)?;
+            self.meet(Pointer::new(page, 1, 0), count)?;
         }
         match self.pages.first_missing() {
             None => Ok(()),
             Some(page) => {
-                let at = Pointer::new(page, 1);
+                let at = Pointer::new(page, 1, 0);
                 Err(self.file.damaged(at, "the page is neither in the tree nor free"))
             }
         }
@@ -179,7 +181,8 @@ impl Walk<'_> {
         lower: Option<&[u8]>,
         upper: Option<&[u8]>,
     ) -> Result<()> {
-        let is_inside = lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper);
+        let is_inside =
+            lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper);
         match is_inside {
             true => Ok(()),
             false => Err(self.file.damaged(at, "the node has a key that belongs into another one")),

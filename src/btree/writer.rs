@@ -36,7 +36,13 @@ pub(super) fn path(dir: &Path) -> PathBuf {
 }
 
 /// Makes the file of a new, empty tree, safe from power loss but for its name.
-pub(super) fn create(fs: &dyn Fs, dir: &Path, layer: Layer, identity: u64, page_size: usize) -> Result<()> {
+pub(super) fn create(
+    fs: &dyn Fs,
+    dir: &Path,
+    layer: Layer,
+    identity: u64,
+    page_size: usize,
+) -> Result<()> {
     let file = fs.create(&path(dir), layer)?;
     file.allocate(Pointer::FIRST_PAGE * page_size as u64)?;
     let meta = Meta::empty();
@@ -55,9 +61,7 @@ pub(super) fn open(
 ) -> Result<(Arc<dyn File>, usize, Meta)> {
     let path = path(dir);
     let file = fs.open(&path, access, layer)?;
-    let read = |offset: u64, len: usize| {
-        Ok(file.view(offset..offset + len as u64)?.to_vec())
-    };
+    let read = |offset: u64, len: usize| Ok(file.view(offset..offset + len as u64)?.to_vec());
     let (page_size, meta) = meta::find(&path, identity, file.len()?, read)?;
     Ok((file, page_size, meta))
 }
@@ -91,7 +95,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// The writer of a file that has just been opened, and the tree in it.
-    pub(super) fn new(file: Arc<PageFile>, meta: Meta, host: Arc<dyn Host>) -> Result<(Self, Arc<Root>)> {
+    pub(super) fn new(
+        file: Arc<PageFile>,
+        meta: Meta,
+        host: Arc<dyn Host>,
+    ) -> Result<(Self, Arc<Root>)> {
         let free = match meta.free {
             None => Some(std::collections::BTreeMap::new()),
             Some(FreeList { page, len }) => {
@@ -99,7 +107,7 @@ impl Writer {
                 if len > most {
                     None
                 } else {
-                    let list = file.overflow(Pointer::new(page, 1), len)?;
+                    let list = file.overflow(Pointer::new(page, 1, meta.generation), len)?;
                     Space::read_list(&list, meta.pages)
                 }
             }

@@ -154,7 +154,10 @@ mod tests {
         old.seek_to_first().unwrap();
         new.seek_to_first().unwrap();
         while old.is_valid() {
-            assert_eq!((old.key(), old.trailer(), old.value()), (new.key(), new.trailer(), new.value()));
+            assert_eq!(
+                (old.key(), old.trailer(), old.value()),
+                (new.key(), new.trailer(), new.value())
+            );
             old.next().unwrap();
             new.next().unwrap();
         }

@@ -17,8 +17,7 @@ use turbidite::{
 pub(crate) const NAME: &str = "main";
 
 /// The engines.
-pub(crate) const ENGINES: [EngineKind; 3] =
-    [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree];
+pub(crate) const ENGINES: [EngineKind; 3] = [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree];
 
 /// What a keyspace on this engine is made of.
 pub(crate) fn options(engine: EngineKind) -> KeyspaceOptions {

@@ -4,15 +4,15 @@ use super::*;
 
 fn small_leaf() -> Vec<u8> {
     let value = |i: u64| match i % 5 {
-        0 => Value::Overflow(Pointer::new(100 + i, 2), 5000 + i),
+        0 => Value::Overflow(Pointer::new(100 + i, 2, i), 5000 + i),
         _ => Value::Inline(vec![i as u8; i as usize]),
     };
     leaf(4096, &(0..40).map(|i| (format!("key/{}", 100 + i).into_bytes(), value(i))).collect())
 }
 
 fn small_inner() -> Vec<u8> {
-    let separator = |i: u64| (format!("key/{}", 100 + i).into_bytes(), Pointer::new(50 + i, 1));
-    inner(4096, Pointer::new(9, 1), &(0..40).map(separator).collect::<Vec<_>>())
+    let separator = |i: u64| (format!("key/{}", 100 + i).into_bytes(), Pointer::new(50 + i, 1, i));
+    inner(4096, Pointer::new(9, 1, 3), &(0..40).map(separator).collect::<Vec<_>>())
 }
 
 /// Whether a node passes with a checksum that is right.
@@ -209,7 +209,7 @@ fn each_number_is_checked() {
         node[102..used as usize].copy_from_slice(record);
         node
     };
-    let at = Pointer::new(5, 1).bits().to_le_bytes();
+    let at = Pointer::new(5, 1, 3).bits().to_le_bytes();
     assert!(passes(&node(0, 0, &[2, 0, 7])));
     assert!(!passes(&node(0, 0, &[0x82, 0, 0, 7])), "a long value word");
     assert!(!passes(&node(0, 0, &[2, 0x80, 0, 7])), "a long suffix length");

@@ -45,7 +45,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn pointer() -> impl Strategy<Value = Pointer> {
-    (2..1u64 << 40, 1..=Pointer::MAX_PAGES).prop_map(|(page, pages)| Pointer::new(page, pages))
+    (2..1u64 << 39, 1..=Pointer::MAX_PAGES, any::<u64>())
+        .prop_map(|(page, pages, generation)| Pointer::new(page, pages, generation))
 }
 
 fn value() -> impl Strategy<Value = Value> {

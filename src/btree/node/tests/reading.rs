@@ -141,7 +141,7 @@ proptest! {
         prop_assume!(records.iter().filter(|(key, _)| large(key)).count() < 5);
         prop_assume!(separators.iter().filter(|(key, _)| large(key)).count() < 5);
         assert_leaf(&leaf(4096, &records), 4096, &records, &[]);
-        let low = Pointer::new(2, 1);
+        let low = Pointer::new(2, 1, 7);
         assert_inner(&inner(4096, low, &separators), 4096, low, &separators, &[]);
     }
 
@@ -181,7 +181,7 @@ fn equal_heads_are_told_apart() {
 
 #[test]
 fn a_child_may_be_alone() {
-    let low = Pointer::new(1 << 40, 3);
+    let low = Pointer::new(1 << 39, 3, 7);
     assert_inner(&inner(4096, low, &[]), 4096, low, &[], &[vec![], b"any".to_vec()]);
 }
 
