@@ -130,7 +130,8 @@ pub struct TreeStats {
     pub overflow_pages: u64,
     /// Pages of the file that hold nothing, or what only older snapshots see.
     pub free_pages: u64,
-    /// How many nodes were asked for since the file was opened: not counted where it is mapped, nor for the root.
+    /// How many nodes were looked for in the cache since the file was opened: none where it is mapped, and none of the
+    /// inner nodes that are kept beside the cache.
     pub requests: u64,
     /// How many of them were cached.
     pub hits: u64,

@@ -62,6 +62,28 @@ impl View {
     }
 }
 
+impl View {
+    /// A copy of `bytes`. Up to 512 of them are with their owner in one piece of memory.
+    fn copy_of(bytes: &[u8]) -> Self {
+        match bytes.len() {
+            ..=64 => Self::in_array::<64>(bytes),
+            65..=128 => Self::in_array::<128>(bytes),
+            129..=256 => Self::in_array::<256>(bytes),
+            257..=512 => Self::in_array::<512>(bytes),
+            _ => bytes.to_vec().into(),
+        }
+    }
+
+    /// A copy of at most `N` bytes.
+    fn in_array<const N: usize>(bytes: &[u8]) -> Self {
+        let mut array = [0; N];
+        array[..bytes.len()].copy_from_slice(bytes);
+        let owner = Arc::new(array);
+        let start = NonNull::from(&owner[..]).cast();
+        Self { start, len: bytes.len(), owner }
+    }
+}
+
 impl From<Vec<u8>> for View {
     fn from(bytes: Vec<u8>) -> Self {
         let owner = Arc::new(bytes);
@@ -74,8 +96,8 @@ impl Deref for View {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the contract of `from_raw`; `from` points into a vector that nobody can reach to
-        // change, and whose heap bytes do not move with the Arc.
+        // SAFETY: the contract of `from_raw`; `from` and `in_array` point into memory that nobody can reach
+        // to change, and that does not move with the Arc.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -146,7 +168,7 @@ impl From<Vec<u8>> for Slice {
 
 impl From<&[u8]> for Slice {
     fn from(bytes: &[u8]) -> Self {
-        Self::inline(bytes).unwrap_or_else(|| Self(Repr::Shared(bytes.to_vec().into())))
+        Self::inline(bytes).unwrap_or_else(|| Self(Repr::Shared(View::copy_of(bytes))))
     }
 }
 

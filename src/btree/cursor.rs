@@ -1,13 +1,16 @@
 //! Walking over a tree in key order, both ways.
 //!
-//! The cursor has a copy or a view of one leaf, and the path to it by pointers. It keeps the tree it walks over alive,
-//! and so the pages of that.
+//! The cursor has one leaf, and the path to it by pointers. It keeps the tree it walks over alive, and so the pages of
+//! that.
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::file::Node;
 use super::meta::Top;
-use super::node::{Inner, Leaf, Pointer, Stored};
+use super::node::{Inner, Leaf, Parts, Pointer, Stored};
 use super::root::Root;
 use crate::base::key::compare;
 use crate::base::{Kind, Slice, Trailer, View};
@@ -25,12 +28,45 @@ pub(super) struct TreeCursor {
     root: Arc<Root>,
     /// Inner nodes from the root down to the leaf, and which child the way goes through.
     path: Vec<(Pointer, usize)>,
-    leaf: Option<View>,
+    leaf: Option<Held>,
     index: usize,
+    /// Where in the leaf the record is.
+    parts: Parts,
+    /// The key; while the cursor is in one leaf, it begins with the prefix of that.
     key: Vec<u8>,
+    prefix: usize,
     /// The value, if it is not in the leaf.
     overflow: Option<Slice>,
     is_valid: bool,
+}
+
+/// The leaf a cursor is in.
+enum Held {
+    /// A part of the file, and a copy of it for those who want to keep values.
+    Lent(Range<usize>, OnceCell<View>),
+    Own(View),
+}
+
+impl Held {
+    #[inline]
+    fn bytes<'a>(&'a self, root: &'a Root) -> &'a [u8] {
+        match self {
+            Self::Lent(range, _) => root.lent(range.clone()),
+            Self::Own(view) => view,
+        }
+    }
+
+    /// The bytes as a view that may be kept for as long as somebody wants.
+    #[inline]
+    fn to_keep(&self, root: &Root) -> &View {
+        match self {
+            Self::Lent(_, copy) => copy.get_or_init(|| {
+                let bytes = self.bytes(root);
+                View::from(bytes[..Leaf::new(bytes).used()].to_vec())
+            }),
+            Self::Own(view) => view,
+        }
+    }
 }
 
 /// Which way to go down.
@@ -43,8 +79,17 @@ enum Down<'a> {
 
 impl TreeCursor {
     pub(super) fn new(root: Arc<Root>) -> Self {
-        let (path, key) = (Vec::new(), Vec::new());
-        Self { root, path, leaf: None, index: 0, key, overflow: None, is_valid: false }
+        Self {
+            root,
+            path: Vec::new(),
+            leaf: None,
+            index: 0,
+            parts: Parts::default(),
+            key: Vec::new(),
+            prefix: 0,
+            overflow: None,
+            is_valid: false,
+        }
     }
 
     /// Goes down to a leaf from the node of `level` at `at`.
@@ -62,8 +107,31 @@ impl TreeCursor {
             self.path.push((at, child));
             at = next;
         }
-        self.leaf = Some(self.root.leaf_to_keep(at)?);
+        let root = &*self.root;
+        let held = match root.node(at, 0)? {
+            Node::Lent(bytes) => {
+                let start = root.file.offset(at.page()) as usize;
+                Held::Lent(start..start + bytes.len(), OnceCell::new())
+            }
+            Node::Own(view) => Held::Own(view),
+        };
+        let prefix = Leaf::new(held.bytes(root)).prefix();
+        self.key.clear();
+        self.key.extend_from_slice(prefix);
+        self.prefix = prefix.len();
+        self.leaf = Some(held);
         Ok(())
+    }
+
+    /// The leaf, if the cursor is in one.
+    #[inline]
+    fn leaf(&self) -> Option<Leaf<'_>> {
+        Some(Leaf::new(self.leaf.as_ref()?.bytes(&self.root)))
+    }
+
+    /// How many records the leaf has.
+    fn len(&self) -> usize {
+        self.leaf().map_or(0, |leaf| leaf.len())
     }
 
     /// Goes to a leaf from the root; false if there is none.
@@ -90,6 +158,9 @@ impl TreeCursor {
             };
             let Some(sibling) = sibling else { continue };
             let next = inner.child(sibling);
+            if level == 1 && forward && sibling < inner.len() {
+                self.root.prefetch(inner.child(sibling + 1));
+            }
             drop(node);
             self.path.push((at, sibling));
             self.descend(next, level - 1, if forward { Down::First } else { Down::Last })?;
@@ -101,9 +172,9 @@ impl TreeCursor {
     /// Stands on record `index`, or on the first one of the leaves behind if there is none.
     fn settle_forward(&mut self, mut index: usize) -> Result<()> {
         self.is_valid = false;
-        while let Some(view) = &self.leaf {
-            if index < Leaf::new(view).len() {
-                return self.stand_on(index);
+        while self.leaf.is_some() {
+            if self.stand_on(index)? {
+                break;
             }
             index = 0;
             if !self.step(true)? {
@@ -118,33 +189,43 @@ impl TreeCursor {
         self.is_valid = false;
         while self.leaf.is_some() {
             if let Some(index) = end.checked_sub(1) {
-                return self.stand_on(index);
+                self.stand_on(index)?;
+                break;
             }
             if !self.step(false)? {
                 break;
             }
-            end = self.leaf.as_ref().map_or(0, |view| Leaf::new(view).len());
+            end = self.len();
         }
         Ok(())
     }
 
+    /// Stands on record `index` of the leaf; false if there is none.
     #[inline]
-    fn stand_on(&mut self, index: usize) -> Result<()> {
-        let Some(view) = &self.leaf else { return Ok(()) };
-        let leaf = Leaf::new(view);
-        leaf.key_into(index, &mut self.key);
-        self.overflow = match leaf.value(index) {
-            Stored::Inline(_) => None,
-            Stored::Overflow { at, len } => Some(self.root.file.overflow(at, len)?),
-        };
+    fn stand_on(&mut self, index: usize) -> Result<bool> {
+        let Some(held) = &self.leaf else { return Ok(false) };
+        let bytes = held.bytes(&self.root);
+        let leaf = Leaf::new(bytes);
+        if index >= leaf.len() {
+            return Ok(false);
+        }
+        let parts = leaf.parts(index);
+        self.key.truncate(self.prefix);
+        self.key.extend_from_slice(&bytes[parts.suffix.clone()]);
+        self.overflow = None;
+        if !parts.is_inline
+            && let Stored::Overflow { at, len } = leaf.value(index)
+        {
+            self.overflow = Some(self.root.file.overflow(at, len)?);
+        }
+        self.parts = parts;
         (self.index, self.is_valid) = (index, true);
-        Ok(())
+        Ok(true)
     }
 
     /// The index of the first record of the leaf that is not before `(key, trailer)`.
     fn bound(&self, key: &[u8], trailer: Trailer) -> usize {
-        let Some(view) = &self.leaf else { return 0 };
-        let leaf = Leaf::new(view);
+        let Some(leaf) = self.leaf() else { return 0 };
         let index = leaf.lower_bound(key);
         let is_before = index < leaf.len()
             && leaf.key_is(index, key)
@@ -162,8 +243,7 @@ impl EntryCursor for TreeCursor {
         if !self.start(Down::Last)? {
             return Ok(());
         }
-        let end = self.leaf.as_ref().map_or(0, |view| Leaf::new(view).len());
-        self.settle_backward(end)
+        self.settle_backward(self.len())
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
@@ -210,7 +290,8 @@ impl EntryCursor for TreeCursor {
         if let Some(value) = &self.overflow {
             return value;
         }
-        self.leaf.as_ref().map_or(&[], |view| &view[Leaf::new(view).value_range(self.index)])
+        let held = self.leaf.as_ref();
+        held.map_or(&[], |held| &held.bytes(&self.root)[self.parts.payload.clone()])
     }
 
     #[inline]
@@ -218,9 +299,10 @@ impl EntryCursor for TreeCursor {
         if let Some(value) = &self.overflow {
             return value.clone();
         }
-        let empty = || Slice::from(&[][..]);
-        self.leaf.as_ref().map_or_else(empty, |view| {
-            Slice::of_view(view, Leaf::new(view).value_range(self.index))
+        let value = EntryCursor::value(self);
+        Slice::inline(value).unwrap_or_else(|| match &self.leaf {
+            Some(held) => Slice::of_view(held.to_keep(&self.root), self.parts.payload.clone()),
+            None => Slice::from(value),
         })
     }
 }

@@ -13,7 +13,7 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::node::{self, Pointer};
@@ -38,6 +38,8 @@ pub(super) struct PageFile {
     cached: Chunks<Arc<FileBlocks>>,
     /// For files that lend their bytes: which pages have been checked, a bit each.
     checked: Chunks<Box<[AtomicU64]>>,
+    /// Bytes of inner nodes that trees may still keep, beside the cache.
+    room: AtomicUsize,
     /// How many times a node was asked for.
     requests: AtomicU64,
     /// How many times it had to be read from the file.
@@ -48,8 +50,6 @@ pub(super) struct PageFile {
 pub(super) enum Node<'a> {
     /// A part of the file, whose pages may be used again when the tree is gone.
     Lent(&'a [u8]),
-    /// Held by the tree.
-    Held(&'a View),
     /// From the cache, or just read.
     Own(View),
 }
@@ -61,7 +61,6 @@ impl Deref for Node<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Lent(bytes) => bytes,
-            Self::Held(view) => view,
             Self::Own(view) => view,
         }
     }
@@ -106,8 +105,10 @@ impl PageFile {
         identity: u64,
         page_size: usize,
         cache: Arc<BlockCache>,
+        most_kept: usize,
     ) -> Self {
         Self {
+            room: AtomicUsize::new(most_kept),
             file,
             path: path.to_path_buf(),
             identity,
@@ -136,6 +137,17 @@ impl PageFile {
     #[inline]
     pub(super) fn offset(&self, page: u64) -> u64 {
         page * self.page_size as u64
+    }
+
+    /// Takes room for inner nodes of so many bytes that a tree keeps beside the cache; false if there is none.
+    pub(super) fn take_room(&self, bytes: usize) -> bool {
+        let take = |room: usize| room.checked_sub(bytes);
+        self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Gives back room that was taken.
+    pub(super) fn give_room(&self, bytes: usize) {
+        self.room.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Nodes asked for, and nodes read from the file.

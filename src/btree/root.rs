@@ -2,11 +2,13 @@
 //!
 //! Thread safety: never changed; any thread reads. Its pages are not written while it lives.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::file::{Node, PageFile};
 use super::meta::Top;
-use super::node::{Inner, Leaf, Pointer, Stored};
+use super::node::{Inner, Leaf, Parts, Pointer, Stored};
 use crate::base::{Seqno, Slice, View};
 use crate::error::Result;
 use crate::vfs::{BatchReader, ReadRequest};
@@ -16,29 +18,47 @@ const TOGETHER: usize = 256;
 
 /// A tree of nodes, as of one write.
 pub(super) struct Root {
-    /// Counts the trees there have been since the file was opened.
-    pub(super) version: u64,
     /// The last write that counts for it.
     pub(super) seqno: Seqno,
     pub(super) top: Option<Top>,
     pub(super) file: Arc<PageFile>,
     /// All of the file, if it lends its bytes.
     lent: Option<View>,
-    /// The root node, once it has been read.
-    top_node: OnceLock<View>,
+    /// If not: the root node once it has been read, and with it inner nodes below.
+    branch: OnceLock<Box<Branch>>,
+    /// Bytes of inner nodes that are kept so.
+    kept: AtomicUsize,
+}
+
+/// An inner node that is kept in memory, and those below it that are: the way down needs no look into the cache.
+struct Branch {
+    node: View,
+    children: Box<[OnceLock<Box<Branch>>]>,
+}
+
+impl Branch {
+    fn new(node: View) -> Box<Self> {
+        let children = (0..=Inner::new(&node).len()).map(|_| OnceLock::new()).collect();
+        Box::new(Self { node, children })
+    }
+
+    /// Bytes of memory it takes.
+    fn memory(&self) -> usize {
+        self.node.len() + size_of_val(&*self.children) + size_of::<Self>()
+    }
 }
 
 impl Root {
     /// The tree of `top` in a file of `pages` pages.
     pub(super) fn new(
-        version: u64,
         seqno: Seqno,
         top: Option<Top>,
         file: Arc<PageFile>,
         pages: u64,
     ) -> Result<Arc<Self>> {
         let lent = file.lend(pages)?;
-        Ok(Arc::new(Self { version, seqno, top, file, lent, top_node: OnceLock::new() }))
+        let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
+        Ok(Arc::new(Self { seqno, top, file, lent, branch, kept }))
     }
 
     /// The node at `at`, which must be one of `level`.
@@ -55,29 +75,77 @@ impl Root {
         }
     }
 
-    /// The root node.
-    #[inline]
-    fn top_node(&self, top: Top) -> Result<Node<'_>> {
-        if let Some(view) = self.top_node.get() {
-            return Ok(Node::Held(view));
-        }
-        let node = self.node(top.at, top.level)?;
-        if let Node::Own(view) = &node {
-            return Ok(Node::Held(self.top_node.get_or_init(|| view.clone())));
-        }
-        Ok(node)
-    }
-
     /// The value of `key`. Cost: a search in one node of each level.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        let Some(top) = self.top else { return Ok(None) };
-        let mut node = self.top_node(top)?;
-        for level in (0..top.level).rev() {
-            let inner = Inner::new(&node);
-            let child = inner.child(inner.child_for(key));
-            node = self.node(child, level)?;
+        let Some(Top { at, level }) = self.top else { return Ok(None) };
+        match self.lent.is_some() || level == 0 {
+            true => self.get_below(at, level, key),
+            false => self.get_by_branches(at, level, key),
         }
-        self.value_of(&node, key)
+    }
+
+    /// The value of `key` below the node of `level` at `at`.
+    #[inline]
+    fn get_below(&self, mut at: Pointer, level: u8, key: &[u8]) -> Result<Option<Slice>> {
+        for level in (1..=level).rev() {
+            let node = self.node(at, level)?;
+            let inner = Inner::new(&node);
+            at = inner.child(inner.child_for(key));
+            self.prefetch(at);
+        }
+        self.value_of(self.node(at, 0)?, key)
+    }
+
+    /// The same by way of the inner nodes that are kept, as far as they go.
+    #[inline]
+    fn get_by_branches(&self, top: Pointer, level: u8, key: &[u8]) -> Result<Option<Slice>> {
+        let Some(mut branch) = self.branch(&self.branch, top, level)? else {
+            return self.get_below(top, level, key);
+        };
+        for level in (0..level).rev() {
+            let inner = Inner::new(&branch.node);
+            let index = inner.child_for(key);
+            let child = inner.child(index);
+            branch = match level {
+                0 => return self.value_of(self.node(child, 0)?, key),
+                _ => match self.branch(&branch.children[index], child, level)? {
+                    Some(branch) => branch,
+                    None => return self.get_below(child, level, key),
+                },
+            };
+        }
+        Ok(None)
+    }
+
+    /// The inner node of `level` at `at`, which is kept in `place`; `None` if there is no room for it.
+    #[inline]
+    fn branch<'a>(
+        &self,
+        place: &'a OnceLock<Box<Branch>>,
+        at: Pointer,
+        level: u8,
+    ) -> Result<Option<&'a Branch>> {
+        match place.get() {
+            Some(branch) => Ok(Some(branch)),
+            None => self.keep_branch(place, at, level),
+        }
+    }
+
+    #[cold]
+    fn keep_branch<'a>(
+        &self,
+        place: &'a OnceLock<Box<Branch>>,
+        at: Pointer,
+        level: u8,
+    ) -> Result<Option<&'a Branch>> {
+        let Node::Own(node) = self.node(at, level)? else { return Ok(None) };
+        let branch = Branch::new(node);
+        let memory = branch.memory();
+        if !self.file.take_room(memory) {
+            return Ok(None);
+        }
+        self.kept.fetch_add(memory, Ordering::Relaxed);
+        Ok(Some(place.get_or_init(|| branch)))
     }
 
     /// The values of `keys`, in their order. Nodes that have to be read are read together, level by level.
@@ -98,7 +166,7 @@ impl Root {
                 }
             }
             let leaves = self.nodes(&at, 0, reader)?;
-            for (leaf, key) in leaves.iter().zip(keys) {
+            for (leaf, key) in leaves.into_iter().zip(keys) {
                 values.push(self.value_of(leaf, key)?);
             }
         }
@@ -142,9 +210,15 @@ impl Root {
         at.iter().map(|&at| node(at)).collect()
     }
 
+    /// A part of the file, which must be one that lends its bytes.
+    #[inline]
+    pub(super) fn lent(&self, range: Range<usize>) -> &[u8] {
+        self.lent.as_ref().map_or(&[], |lent| &lent[range])
+    }
+
     /// Asks ahead for what a search of the node at `at` looks at first.
     #[inline]
-    fn prefetch(&self, at: Pointer) {
+    pub(super) fn prefetch(&self, at: Pointer) {
         if let Some(lent) = &self.lent
             && let Some(bytes) = lent.get(self.file.offset(at.page()) as usize..)
         {
@@ -153,26 +227,23 @@ impl Root {
     }
 
     #[inline]
-    fn value_of(&self, node: &Node<'_>, key: &[u8]) -> Result<Option<Slice>> {
-        let leaf = Leaf::new(node);
+    fn value_of(&self, node: Node<'_>, key: &[u8]) -> Result<Option<Slice>> {
+        let leaf = Leaf::new(&node);
         let Some(index) = leaf.find(key) else { return Ok(None) };
-        Ok(Some(match leaf.value(index) {
-            Stored::Overflow { at, len } => self.file.overflow(at, len)?,
-            Stored::Inline(bytes) => match node {
-                // Its page may be used again while the value is still held.
-                Node::Lent(_) => Slice::from(bytes),
-                Node::Held(view) => Slice::of_view(view, leaf.value_range(index)),
-                Node::Own(view) => Slice::of_view(view, leaf.value_range(index)),
-            },
+        let Parts { payload, is_inline, .. } = leaf.parts(index);
+        if !is_inline && let Stored::Overflow { at, len } = leaf.value(index) {
+            return self.file.overflow(at, len).map(Some);
+        }
+        Ok(Some(match node {
+            // Its page may be used again while the value is still held.
+            Node::Lent(bytes) => Slice::from(&bytes[payload]),
+            Node::Own(view) => Slice::from_view(view, payload),
         }))
     }
+}
 
-    /// The leaf at `at`, to be kept for as long as somebody wants: a copy if the file lends its bytes.
-    pub(super) fn leaf_to_keep(&self, at: Pointer) -> Result<View> {
-        Ok(match self.node(at, 0)? {
-            Node::Lent(bytes) => View::from(bytes[..Leaf::new(bytes).used()].to_vec()),
-            Node::Held(view) => view.clone(),
-            Node::Own(view) => view,
-        })
+impl Drop for Root {
+    fn drop(&mut self) {
+        self.file.give_room(*self.kept.get_mut());
     }
 }

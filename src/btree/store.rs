@@ -42,6 +42,10 @@ use crate::vfs::{Access, Layer};
 /// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.
 const STEP_BYTES: u64 = 16 << 20;
 const STEP_SHARE: u64 = 16;
+/// Inner nodes are kept beside the database's cache in this share of the memory budget, beside a keyspace's own in this
+/// share of that.
+const KEPT_SHARE: usize = 32;
+const KEPT_SHARE_OF_OWN: u32 = 2;
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -128,9 +132,10 @@ impl Store {
             return Err(Error::corruption(&writer::path(dir), 12, what));
         }
         let most_cached = options.max_cached_pages;
-        let (cache, memory) = cache_for(&context, page_size, most_cached)?;
+        let Cache { blocks, most_kept, memory } = Cache::new(&context, page_size, most_cached)?;
         let path = writer::path(dir);
-        let file = Arc::new(PageFile::new(file, &path, context.identity, page_size, cache));
+        let file =
+            Arc::new(PageFile::new(file, &path, context.identity, page_size, blocks, most_kept));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(b"", &context.budget);
         let unused = writer.space().unused();
@@ -320,9 +325,10 @@ impl Store {
         }
         let path = writer::path(&self.context.dir);
         let file = self.context.fs.open(&path, access, layer)?;
-        let (cache, memory) = cache_for(&self.context, old.page_size(), most_cached)?;
         let (identity, page_size) = (old.identity(), old.page_size());
-        let file = Arc::new(PageFile::new(file, &path, identity, page_size, cache));
+        let Cache { blocks, most_kept, memory } =
+            Cache::new(&self.context, page_size, most_cached)?;
+        let file = Arc::new(PageFile::new(file, &path, identity, page_size, blocks, most_kept));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(&writer, &root, |_| {});
@@ -338,15 +344,26 @@ fn step(writer: &Writer) -> u64 {
 }
 
 /// The cache of a keyspace: the database's, or one of its own with the memory for that.
-fn cache_for(
-    context: &Context,
-    page_size: usize,
-    most_cached: Option<u32>,
-) -> Result<(Arc<BlockCache>, Option<PageMemory>)> {
-    let Some(pages) = most_cached else { return Ok((Arc::clone(&context.blocks), None)) };
-    let bytes = pages as usize * page_size;
-    let memory = PageMemory::new(&context.budget, bytes)?;
-    Ok((Arc::new(BlockCache::of_blocks(u64::from(pages), page_size)), Some(memory)))
+struct Cache {
+    blocks: Arc<BlockCache>,
+    /// Bytes of inner nodes that are kept beside it.
+    most_kept: usize,
+    memory: Option<PageMemory>,
+}
+
+impl Cache {
+    fn new(context: &Context, page_size: usize, most_cached: Option<u32>) -> Result<Self> {
+        let Some(pages) = most_cached else {
+            let blocks = Arc::clone(&context.blocks);
+            let most_kept = context.budget.total / KEPT_SHARE;
+            return Ok(Self { blocks, most_kept, memory: None });
+        };
+        let bytes = pages as usize * page_size;
+        let memory = Some(PageMemory::new(&context.budget, bytes)?);
+        let kept = pages / KEPT_SHARE_OF_OWN;
+        let blocks = Arc::new(BlockCache::of_blocks(u64::from(pages - kept), page_size));
+        Ok(Self { blocks, most_kept: kept as usize * page_size, memory })
+    }
 }
 
 impl Engine for Store {

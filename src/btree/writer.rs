@@ -141,7 +141,7 @@ impl Writer {
 
     /// A tree that has been made, as of `seqno`.
     fn root(&mut self, top: Option<meta::Top>, seqno: Seqno) -> Result<Arc<Root>> {
-        let root = Root::new(self.version, seqno, top, Arc::clone(&self.file), self.space.end())?;
+        let root = Root::new(seqno, top, Arc::clone(&self.file), self.space.end())?;
         self.roots.push((self.version, Arc::downgrade(&root)));
         Ok(root)
     }

@@ -85,6 +85,16 @@ impl Record for LeafRecord {
     }
 }
 
+/// Where in a leaf's bytes the parts of a record are.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Parts {
+    /// The key without the leaf's prefix.
+    pub(crate) suffix: Range<usize>,
+    /// The value, or the pointer to it.
+    pub(crate) payload: Range<usize>,
+    pub(crate) is_inline: bool,
+}
+
 /// A checked leaf that is looked at. Indexes are those of records in key order and must be below
 /// [`len`](Self::len).
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +158,13 @@ impl<'a> Leaf<'a> {
     #[inline]
     pub(crate) fn value_range(&self, index: usize) -> Range<usize> {
         self.0.record::<LeafRecord>(index).payload
+    }
+
+    /// Where the parts of record `index` are, for who looks at all of them.
+    #[inline]
+    pub(crate) fn parts(&self, index: usize) -> Parts {
+        let LeafRecord { word, suffix, payload } = self.0.record::<LeafRecord>(index);
+        Parts { suffix, payload, is_inline: word & 1 == 0 }
     }
 
     /// The record with this key.

@@ -59,7 +59,7 @@ pub(crate) use check::check;
 pub(crate) use header::{generation, level, prefetch, seal};
 pub(crate) use inner::Inner;
 pub(crate) use inner_builder::InnerBuilder;
-pub(crate) use leaf::{Leaf, Stored, largest_inline};
+pub(crate) use leaf::{Leaf, Parts, Stored, largest_inline};
 pub(crate) use leaf_builder::LeafBuilder;
 pub(crate) use pointer::Pointer;
 pub(crate) use separator::shortest_separator;
