@@ -1,6 +1,6 @@
 //! What a checkpoint changes: the newest versions of a memtable's keys, in key order, between two writes.
 
-use crate::base::{Kind, Seqno, Slice};
+use crate::base::{Kind, Seqno};
 use crate::error::Result;
 use crate::iter::EntryCursor;
 
@@ -33,11 +33,6 @@ impl<C: EntryCursor> Changes<C> {
     /// Its new value; `None` if it is to be removed.
     pub(super) fn value(&self) -> Option<&[u8]> {
         (self.kind == Kind::Put).then(|| self.entries.value())
-    }
-
-    /// The same, kept alive on its own.
-    pub(super) fn value_slice(&self) -> Slice {
-        self.entries.value_slice()
     }
 
     /// Goes to the next change.

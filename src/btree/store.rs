@@ -101,7 +101,7 @@ pub(crate) struct Store {
 struct Reached {
     layer: Layer,
     most_cached: Option<u32>,
-    memory: Option<PageMemory>,
+    _memory: Option<PageMemory>,
 }
 
 impl Store {
@@ -145,7 +145,7 @@ impl Store {
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             writer: Mutex::new(writer),
-            reached: Mutex::new(Reached { layer, most_cached, memory }),
+            reached: Mutex::new(Reached { layer, most_cached, _memory: memory }),
             persisted: AtomicU64::new(meta.persisted),
             reach: AtomicU64::new(meta.reach),
             learning: AtomicBool::new(true),
@@ -332,7 +332,7 @@ impl Store {
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(&writer, &root, |_| {});
-        *lock(&self.reached) = Reached { layer, most_cached, memory };
+        *lock(&self.reached) = Reached { layer, most_cached, _memory: memory };
         Ok(())
     }
 }

@@ -62,17 +62,6 @@ impl<'a> Inner<'a> {
         self.0.len()
     }
 
-    /// How many children there are: one more than separators.
-    #[inline]
-    pub(crate) fn children(&self) -> usize {
-        self.len() + 1
-    }
-
-    /// How many of the node's bytes are taken.
-    pub(crate) fn used(&self) -> usize {
-        Header::read(self.0.bytes).map_or(0, |header| header.used)
-    }
-
     /// Child `index`, counted from the left.
     #[inline]
     pub(crate) fn child(&self, index: usize) -> Pointer {

@@ -78,11 +78,6 @@ impl InnerBuilder {
         self.staging.is_one_page()
     }
 
-    /// Whether they do with one more, right of this separator, which must be above all others. Cheap.
-    pub(crate) fn fits(&self, separator: &[u8]) -> bool {
-        self.staging.fits(separator, size_of::<Pointer>())
-    }
-
     /// Adds the first child.
     pub(crate) fn push_first(&mut self, child: Pointer) {
         debug_assert_eq!(self.children(), 0, "only the first child has no separator");

@@ -114,10 +114,6 @@ impl<'a> Leaf<'a> {
         self.0.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// How many of the node's bytes are taken.
     pub(crate) fn used(&self) -> usize {
         Header::read(self.0.bytes).map_or(0, |header| header.used)
@@ -152,12 +148,6 @@ impl<'a> Leaf<'a> {
     pub(crate) fn value(&self, index: usize) -> Stored<'a> {
         let record = self.0.record::<LeafRecord>(index);
         record.value(self.0.bytes).expect("a checked value")
-    }
-
-    /// Where in the node's bytes value `index` is; for one that is not inline, where its pointer is.
-    #[inline]
-    pub(crate) fn value_range(&self, index: usize) -> Range<usize> {
-        self.0.record::<LeafRecord>(index).payload
     }
 
     /// Where the parts of record `index` are, for who looks at all of them.

@@ -11,7 +11,7 @@
 //!
 //! Each node made so has one page, or a single record that needs more.
 
-use super::leaf::{LeafRecord, POINTER, Stored};
+use super::leaf::{LeafRecord, Stored};
 use super::separator::shortest_separator;
 use super::staging::Staging;
 use crate::base::varint;
@@ -39,11 +39,6 @@ impl LeafBuilder {
         self.len() == 0
     }
 
-    /// Forgets all records.
-    pub(crate) fn clear(&mut self) {
-        self.staging.clear();
-    }
-
     /// The bytes a leaf of all records takes, or a few more. Cheap.
     pub(crate) fn used(&self) -> usize {
         self.staging.used()
@@ -52,16 +47,6 @@ impl LeafBuilder {
     /// Whether all records make a leaf of one page.
     pub(crate) fn is_one_page(&self) -> bool {
         self.staging.is_one_page()
-    }
-
-    /// Whether they do with one more, which must be above all others. Cheap.
-    #[inline]
-    pub(crate) fn fits(&self, key: &[u8], value: Stored<'_>) -> bool {
-        let payload = match value {
-            Stored::Inline(bytes) => bytes.len(),
-            Stored::Overflow { .. } => POINTER,
-        };
-        self.staging.fits(key, varint::len(LeafRecord::word(value)) + payload)
     }
 
     /// Adds a record. Keys ascend strictly; a value that is longer than

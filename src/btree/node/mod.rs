@@ -62,4 +62,3 @@ pub(crate) use inner_builder::InnerBuilder;
 pub(crate) use leaf::{Leaf, Parts, Stored, largest_inline};
 pub(crate) use leaf_builder::LeafBuilder;
 pub(crate) use pointer::Pointer;
-pub(crate) use separator::shortest_separator;

@@ -94,14 +94,6 @@ impl Staging {
         size(self.len(), self.prefix, self.bytes.len())
     }
 
-    /// Whether all records and one more, with so many bytes besides its key, make a node of one page.
-    #[inline]
-    pub(super) fn fits(&self, key: &[u8], besides: usize) -> bool {
-        let added = besides + varint::len(key.len() as u64) + key.len();
-        let bytes = self.bytes.len() + added;
-        size(self.len() + 1, self.prefix_with(key), bytes) <= self.page_size
-    }
-
     pub(super) fn is_one_page(&self) -> bool {
         self.used() <= self.page_size
     }

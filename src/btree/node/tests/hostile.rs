@@ -33,7 +33,7 @@ fn read_all(node: &[u8]) {
             assert_eq!((leaf.find(&key), leaf.lower_bound(&key)), (Some(index), index));
             assert!(leaf.key_is(index, &key));
             match leaf.value(index) {
-                Stored::Inline(bytes) => assert_eq!(bytes, &node[leaf.value_range(index)]),
+                Stored::Inline(bytes) => assert_eq!(bytes, &node[leaf.parts(index).payload]),
                 Stored::Overflow { at, len } => assert!(at.page() >= 2 && len <= 1 << 30),
             }
             key.push(0);
@@ -41,7 +41,7 @@ fn read_all(node: &[u8]) {
         }
     } else {
         let inner = Inner::new(node);
-        assert!((0..inner.children()).all(|index| inner.child(index).page() >= 2));
+        assert!((0..=inner.len()).all(|index| inner.child(index).page() >= 2));
         for index in 0..inner.len() {
             inner.separator_into(index, &mut key);
             assert!(ascends(&key));
