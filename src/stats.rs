@@ -113,7 +113,7 @@ impl KeyspaceStats {
 }
 
 /// The shape of a B+ tree as it is in the file, and how often its nodes were asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct TreeStats {
     /// Bytes of a page.
@@ -130,8 +130,8 @@ pub struct TreeStats {
     pub overflow_pages: u64,
     /// Pages of the file that hold nothing, or what only older snapshots see.
     pub free_pages: u64,
-    /// How many nodes were looked for in the cache since the file was opened: none where it is mapped, and none of the
-    /// inner nodes that are kept beside the cache.
+    /// How many nodes were looked for in the cache since the file was opened, by readers and checkpoints: none where it
+    /// is mapped, and none of the inner nodes that are kept beside the cache.
     pub requests: u64,
     /// How many of them were cached.
     pub hits: u64,

@@ -202,8 +202,10 @@ impl PageFile {
         self.cached.get(at.page()).is_some_and(|(blocks, index)| blocks.contains(index))
     }
 
-    /// What is to be read for the node at `at`.
+    /// What is to be read for the node at `at`, which counts as asked for and read.
     pub(super) fn request(&self, at: Pointer) -> ReadRequest {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
         ReadRequest { file: Arc::clone(&self.file), range: self.range(at) }
     }
 
@@ -236,6 +238,7 @@ impl PageFile {
 
     /// The node at `at`, which must be one of `level`, for those who read all of a tree: it is not cached for them.
     pub(super) fn node_past_cache(&self, at: Pointer, level: u8) -> Result<View> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let cached = self.cached.get(at.page()).and_then(|(blocks, index)| blocks.peek(index));
         let view = match cached {
             Some(view) => view,

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use turbidite::{Database, DatabaseBuilder, ErrorKind, Keyspace, KeyspaceOptions, Layer};
+use turbidite::{Database, DatabaseBuilder, Keyspace, Layer};
 
+use crate::engine::{self, Engine};
 use crate::failure::{Failure, Result};
 use crate::size;
 
@@ -75,20 +76,27 @@ impl KeyspaceArguments {
     pub(crate) fn open(&self, database: &Database) -> Result<Keyspace> {
         Ok(database.open_keyspace(&self.keyspace)?)
     }
+}
+
+/// Which keyspace, and how it is made if it is missing.
+#[derive(Args, Debug)]
+pub(crate) struct NewKeyspaceArguments {
+    #[command(flatten)]
+    present: KeyspaceArguments,
+
+    /// The index structure of the keyspace; fixed when it is created [default: lsm for a new one]
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
+}
+
+impl NewKeyspaceArguments {
+    pub(crate) fn name(&self) -> &str {
+        &self.present.keyspace
+    }
 
     /// Opens the keyspace and creates it if it is missing.
     pub(crate) fn open_or_create(&self, database: &Database) -> Result<Keyspace> {
-        open_or_create(database, &self.keyspace)
-    }
-}
-
-/// Opens a keyspace as it was made, or makes it with the default options.
-pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Keyspace> {
-    match database.open_keyspace(name) {
-        Err(error) if error.kind() == ErrorKind::UnknownKeyspace => {
-            Ok(database.keyspace(name, KeyspaceOptions::lsm())?)
-        }
-        other => Ok(other?),
+        engine::open_or_create(database, self.name(), self.engine)
     }
 }
 

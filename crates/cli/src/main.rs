@@ -7,6 +7,7 @@
 
 mod arguments;
 mod commands;
+mod engine;
 mod failure;
 mod hex;
 mod machine;

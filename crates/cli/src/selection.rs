@@ -9,7 +9,7 @@ use turbidite::{Keyspace, Range};
 use crate::failure::{Failure, Result};
 use crate::hex::Notation;
 
-/// A choice of keys.
+/// A choice of keys. Keyspaces without order can only give all.
 #[derive(Args, Debug)]
 pub(crate) struct Selection {
     /// Only keys that start with this

@@ -9,11 +9,12 @@ use tempfile::TempDir;
 use turbidite::Layer;
 
 use crate::arguments::{self, LayerArguments};
+use crate::engine::{Engine, TreeArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::size;
 use crate::workload::{
-    Bench, Durability, Engine, Heading, Keys, Measurement, Order, Phase, Plan, Reopening, Store,
+    Bench, Durability, Heading, Keys, Measurement, Order, Phase, Plan, Reopening, Store,
     write_tables,
 };
 
@@ -37,26 +38,36 @@ use crate::workload::{
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Figures with --json:
-  One object for each phase; a figure that does not apply is 0. The names are engine, file,
-  block_size, page_cache_pages, log_file, durability, phase, keys, order, records, threads, batch,
-  latency_run, operations, found, close_seconds, open_seconds, seconds, settle_seconds,
-  ops_per_second, p50_us, p99_us, p999_us, max_us, written_bytes, space_bytes, write_amplification,
-  space_amplification, peak_rss_bytes, io.
+  One object for each phase; a figure that does not apply is 0. The names are engine, page_size,
+  max_cached_pages, file, block_size, page_cache_pages, log_file, durability, phase, keys, order,
+  records, threads, batch, latency_run, operations, found, close_seconds, open_seconds, seconds,
+  settle_seconds, ops_per_second, p50_us, p99_us, p999_us, max_us, written_bytes, space_bytes,
+  write_amplification, space_amplification, peak_rss_bytes, io, close_io, tree.
   The names in io are requests, hits, reads, read_bytes, writes, written_bytes, syncs: what the file
-  layer did in the phase. found counts the keys of get and miss that were there; hits are requests
-  that a page cache of the file layer answered.
+  layer did in the phase. close_io has the same for closing the database before the phase, which
+  writes what was still in memory. found counts the keys of get and miss that were there; hits are
+  requests that a page cache of the file layer answered.
+  The names in tree, which are 0 for other engines than btree, are requests and hits: nodes that
+  were asked for in the phase, and those of them that were cached, counting no node of a mapped
+  file, and for gets not the root; and, as the file has it at the end of the phase, records,
+  levels, inner_nodes, leaf_nodes, records_per_leaf, overflow_pages, free_pages, page_fill: the
+  bytes of keys and values divided by those of leaves and overflow pages. Records still in memory
+  are not in the tree: --reopen has all of them there when they are read.
 
 Examples:
   turbidite bench
   turbidite bench --file mmap --order skewed --threads 4 --phases fill,get,scan,overwrite,get
   turbidite bench --keys study --file mmap --durability none --phases fill,get
   turbidite bench --file pos-block-cache --block-size 1024 --page-cache 1000 --phases fill,get
+  turbidite bench --engine btree --page-size 8192 --max-cached-pages 1000 --reopen
   turbidite bench --batch 32 --phases fill,get,miss
   turbidite bench --durability sync --records 10000 --phases fill --dir /mnt/disk --json")]
 pub(crate) struct Arguments {
     /// The index structure
     #[arg(long, value_enum, default_value = "lsm")]
     engine: Engine,
+    #[command(flatten)]
+    tree: TreeArguments,
     #[command(flatten)]
     layer: LayerArguments,
     /// How the log's files are reached
@@ -173,8 +184,9 @@ impl Arguments {
             Keys::Study => self.check_study()?,
         }
         let study = self.keys == Keys::Study;
-        Ok(Plan {
+        let plan = Plan {
             engine: self.engine,
+            tree: self.tree,
             file: self.layer.layer()?,
             log_file: self.log_file,
             durability: self.durability,
@@ -190,7 +202,9 @@ impl Arguments {
             latency_run: u64::from(self.latency_run.unwrap_or(if study { 16 } else { 1 })),
             reopen: self.reopen || study && !self.no_reopen,
             seed: self.seed,
-        })
+        };
+        plan.keyspace_options()?;
+        Ok(plan)
     }
 
     /// The bytes of a key, if all keys fit.

@@ -11,7 +11,8 @@ use crate::selection::Selection;
 
 /// Count the keys
 ///
-/// The count is exact; it reads every chosen key.
+/// The count is exact. It reads every chosen key; a keyspace with the engine hash mostly knows its count,
+/// and has no order to choose keys by: --prefix, --from and --to are refused with exit code 2.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

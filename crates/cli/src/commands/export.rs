@@ -23,8 +23,8 @@ const STEP: usize = 1000;
 /// which a note on standard error tells.
 ///
 /// With --by-key, and for a keyspace that was not imported, all records are written in the order of the
-/// keys, each followed by the line ending of the imported file, or a line feed. To keep keys and values
-/// that are not lines of text, use `scan --hex`.
+/// keys (in any order if the keyspace has the engine hash), each followed by the line ending of the
+/// imported file, or a line feed. To keep keys and values that are not lines of text, use `scan --hex`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     database: DatabaseArguments,
     /// Where to write; standard output if it is left out or -
     file: Option<PathBuf>,
-    /// In the order of the keys, not of the imported file
+    /// In the order of the keys, if they have one, not of the imported file
     #[arg(long)]
     by_key: bool,
     #[command(flatten)]

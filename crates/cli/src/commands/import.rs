@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::arguments::{DatabaseArguments, DurabilityArguments, KeyspaceArguments};
+use crate::arguments::{DatabaseArguments, DurabilityArguments, NewKeyspaceArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::records::order::Order;
@@ -22,7 +22,8 @@ use crate::size::{Bytes, Count, ratio};
 ///
 /// The order of the lines, their endings, the header and blank lines go into a keyspace named
 /// <KEYSPACE>.order, in the same atomic batches, so that `export` gives back the file byte for byte. It
-/// describes the latest import into the keyspace.
+/// describes the latest import into the keyspace. It is an LSM-tree, whatever --engine says of the
+/// keyspace itself.
 ///
 /// A malformed line (no such column, an open quote, a record of another length, bad JSON, no key) ends
 /// the import with exit code 2; the records before it stay stored.
@@ -38,6 +39,7 @@ Keys:
 Examples:
   turbidite import unicode.db UnicodeData.txt --format tsv --separator ';' --key 1
   turbidite import cities.db cities.csv --format csv --key geonameid
+  turbidite import cities.db cities.csv --format csv --key geonameid --keyspace tree --engine btree
   turbidite import log.db - --format jsonl --key id --skip-malformed < events.jsonl
   turbidite import words.db /usr/share/dict/words --format tsv --key line")]
 pub(crate) struct Arguments {
@@ -70,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     skip_malformed: bool,
     #[command(flatten)]
-    keyspace: KeyspaceArguments,
+    keyspace: NewKeyspaceArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
     #[command(flatten)]
@@ -105,13 +107,15 @@ impl Arguments {
             Format::Csv => !self.no_header,
             Format::Tsv | Format::Jsonl => self.header,
         };
+        Order::check_name(self.keyspace.name())?;
         let (lines, length) = Lines::open(&self.file)?;
         let (mut parser, front) =
             Parser::new(lines, self.format, self.separator, header, &self.key)?;
         let start = Instant::now();
         let database = self.database.open_or_create(self.durability.durability)?;
-        let order = Order::open_or_create(&database, &self.keyspace.keyspace)?;
+        // First what may not be what is asked for: the order must not say anything about records of others.
         let records = self.keyspace.open_or_create(&database)?;
+        let order = Order::open_or_create(&database, self.keyspace.name())?;
         let mut loader = Loader::new(&database, records, order, self.batch as usize)?;
         front.iter().for_each(|text| loader.verbatim(text));
 
@@ -175,7 +179,7 @@ impl Arguments {
         let rate = ratio(records as f64, seconds);
         if self.figures.json {
             return output::print_json(&json!({
-                "keyspace": self.keyspace.keyspace,
+                "keyspace": self.keyspace.name(),
                 "records": records,
                 "bytes": bytes,
                 "seconds": seconds,

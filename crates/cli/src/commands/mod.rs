@@ -21,9 +21,10 @@ use crate::failure::{EXIT_CODES, Result};
 
 /// Look into, load, check and measure Turbidite databases.
 ///
-/// A database is a directory; in it, every keyspace maps keys to values, both any bytes, in the order of
-/// the keys' bytes. Commands that only read open the database for reading and never create or change
-/// anything. Keys and values that start with a dash go behind `--`.
+/// A database is a directory; in it, every keyspace maps keys to values, both any bytes: in the order of
+/// the keys' bytes with the engines lsm and btree, in no order with the engine hash. Commands that only
+/// read open the database for reading and never create or change anything. Keys and values that start
+/// with a dash go behind `--`.
 #[derive(Parser, Debug)]
 #[command(name = "turbidite", version, author, max_term_width = 100, after_help = EXIT_CODES)]
 #[command(propagate_version = true, subcommand_required = true, arg_required_else_help = true)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::arguments::{DatabaseArguments, DurabilityArguments, KeyspaceArguments};
+use crate::arguments::{DatabaseArguments, DurabilityArguments, NewKeyspaceArguments};
 use crate::failure::Result;
 use crate::hex::Notation;
 
@@ -17,6 +17,7 @@ use crate::hex::Notation;
 Examples:
   turbidite put fruits.db apple red
   turbidite put fruits.db --keyspace prices --durability sync apple 0.40
+  turbidite put fruits.db --keyspace stock --engine btree apple 120
   turbidite put fruits.db --hex 00ff cafe")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -28,7 +29,7 @@ pub(crate) struct Arguments {
     #[arg(allow_negative_numbers = true)]
     value: OsString,
     #[command(flatten)]
-    keyspace: KeyspaceArguments,
+    keyspace: NewKeyspaceArguments,
     #[command(flatten)]
     notation: Notation,
     #[command(flatten)]

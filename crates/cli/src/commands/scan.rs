@@ -11,9 +11,13 @@ use crate::hex::Notation;
 use crate::output;
 use crate::selection::Selection;
 
-/// Print keys and values in the order of the keys
+/// Print keys and values
 ///
 /// One entry a line: the key, a tab, the value. With --hex no key or value can break a line.
+///
+/// Entries come in the order of the keys' bytes, unless the keyspace has the engine hash: its keys have
+/// no order, so all entries come in any order, and --prefix, --from, --to and --reverse are refused with
+/// exit code 2.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

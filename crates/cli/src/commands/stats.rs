@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use turbidite::{KeyspaceStats, PageCacheStats, RecoveryReport, Stats};
+use turbidite::{KeyspaceStats, PageCacheStats, RecoveryReport, Stats, TreeStats};
 
 use crate::arguments::DatabaseArguments;
 use crate::failure::Result;
@@ -13,8 +13,9 @@ use crate::size::{Bytes, Count};
 
 /// Show what the database holds and costs
 ///
-/// Entries are stored entries: replaced and deleted ones count until a compaction drops them. Input,
-/// output and cache are what opening the database took.
+/// Entries are stored entries: replaced and deleted ones count until they are dropped, in the background
+/// or by a compaction. Input, output and cache are what opening the database took. Levels are those of
+/// LSM-trees; B+ trees follow as they are in their files.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -38,6 +39,7 @@ impl Arguments {
         write_database(&stats, database.recovery(), &mut out)?;
         write_keyspaces(&stats.keyspaces, &mut out)?;
         write_levels(&stats.keyspaces, &mut out)?;
+        write_trees(&stats.keyspaces, &mut out)?;
         Ok(out.flush()?)
     }
 }
@@ -87,6 +89,16 @@ fn keyspace_as_json(keyspace: &KeyspaceStats) -> Value {
         "flushes": keyspace.flushes,
         "compactions": keyspace.compactions,
         "levels": levels.collect::<Vec<_>>(),
+        "tree": keyspace.tree.as_ref().map(tree_as_json),
+    })
+}
+
+fn tree_as_json(tree: &TreeStats) -> Value {
+    json!({
+        "page_size": tree.page_size, "levels": tree.levels, "records": tree.records,
+        "leaf_nodes": tree.leaves, "inner_nodes": tree.inner_nodes,
+        "overflow_pages": tree.overflow_pages, "free_pages": tree.free_pages,
+        "requests": tree.requests, "hits": tree.hits,
     })
 }
 
@@ -174,6 +186,39 @@ fn write_levels(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()>
                 Bytes(level.bytes).to_string(),
             ]);
         }
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}
+
+fn write_trees(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
+    let header = [
+        "keyspace",
+        "page",
+        "levels",
+        "records",
+        "leaf nodes",
+        "inner nodes",
+        "overflow pages",
+        "free pages",
+    ];
+    let mut table = Figure::new(&header, 1);
+    let trees = keyspaces.iter().filter_map(|keyspace| Some((&keyspace.name, keyspace.tree?)));
+    let mut trees = trees.peekable();
+    if trees.peek().is_none() {
+        return Ok(());
+    }
+    for (name, tree) in trees {
+        table.row(vec![
+            name.clone(),
+            Bytes(tree.page_size).to_string(),
+            tree.levels.to_string(),
+            Count(tree.records).to_string(),
+            Count(tree.leaves).to_string(),
+            Count(tree.inner_nodes).to_string(),
+            Count(tree.overflow_pages).to_string(),
+            Count(tree.free_pages).to_string(),
+        ]);
     }
     writeln!(out)?;
     Ok(table.write(out)?)

@@ -18,7 +18,7 @@
 use turbidite::{Database, Error, ErrorKind, Keyspace};
 
 use super::lines::Ending;
-use crate::arguments;
+use crate::engine::{self, Engine};
 use crate::failure::{Failure, Result};
 
 const SUFFIX: &str = ".order";
@@ -73,14 +73,19 @@ impl<'a> Entry<'a> {
 pub(crate) struct Order(Keyspace);
 
 impl Order {
-    /// The order beside `name`, created if it is missing.
-    pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Self> {
+    /// An error if the keyspace `name` cannot have an order beside it.
+    pub(crate) fn check_name(name: &str) -> Result<()> {
         if name.ends_with(SUFFIX) {
             return Err(Failure::usage(format!(
                 "names that end with {SUFFIX} are kept for the order of imported lines"
             )));
         }
-        arguments::open_or_create(database, &format!("{name}{SUFFIX}")).map(Self)
+        Ok(())
+    }
+
+    /// The order beside `name`, created if it is missing, in an engine that keeps it.
+    pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Self> {
+        engine::open_or_create(database, &format!("{name}{SUFFIX}"), Some(Engine::Lsm)).map(Self)
     }
 
     /// The order beside `name`, if it was filled by an import.

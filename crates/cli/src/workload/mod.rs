@@ -8,6 +8,7 @@ mod operations;
 mod phases;
 mod report;
 mod store;
+mod tree;
 mod values;
 mod zipf;
 
@@ -17,34 +18,13 @@ use clap::ValueEnum;
 use turbidite::{Database, DatabaseBuilder, KeyspaceOptions, Layer};
 
 use crate::arguments;
+use crate::engine::{Engine, TreeArguments};
+use crate::failure::Result;
 
 pub(crate) use keys::Keys;
 pub(crate) use phases::Bench;
 pub(crate) use report::{Heading, Measurement, write_tables};
 pub(crate) use store::{Reopening, Store};
-
-/// The index structure under test.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Engine {
-    /// Log-structured merge tree
-    Lsm,
-    /// Hash table over append-only segments; no order
-    Hash,
-}
-
-impl Engine {
-    fn keyspace_options(self) -> KeyspaceOptions {
-        match self {
-            Self::Lsm => KeyspaceOptions::lsm(),
-            Self::Hash => KeyspaceOptions::hash(),
-        }
-    }
-
-    /// Whether keys have an order.
-    pub(crate) fn is_ordered(self) -> bool {
-        self != Self::Hash
-    }
-}
 
 /// When a write counts as done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -113,6 +93,7 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) engine: Engine,
+    pub(crate) tree: TreeArguments,
     pub(crate) file: Layer,
     pub(crate) log_file: Layer,
     pub(crate) durability: Durability,
@@ -146,9 +127,9 @@ impl Plan {
     }
 
     /// The options of the keyspace under test.
-    fn keyspace_options(&self) -> KeyspaceOptions {
+    pub(crate) fn keyspace_options(&self) -> Result<KeyspaceOptions> {
         let logged = self.durability != Durability::None;
-        self.engine.keyspace_options().layer(self.file).log(logged)
+        Ok(self.tree.keyspace_options(self.engine)?.layer(self.file).log(logged))
     }
 
     /// The bytes of a record's key and value.

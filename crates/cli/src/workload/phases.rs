@@ -11,6 +11,7 @@ use super::counters::Counters;
 use super::keys::absent;
 use super::operations::{Operations, Part, push_key};
 use super::report::Measurement;
+use super::tree::Tree;
 use super::values::{Start, Values};
 use super::{Phase, Plan, Reopening, Store, name};
 use crate::failure::{Failure, Result};
@@ -53,7 +54,7 @@ impl Bench {
     ) -> Result<Measurement> {
         self.phases += 1;
         self.written = phase.writes();
-        let before = Counters::of(&store.database.stats());
+        let before = store.database.stats();
         let progress = progress(phase, u64::from(self.plan.records));
         let done = match phase {
             Phase::Fill | Phase::Overwrite => self.put(phase, store, &progress),
@@ -76,7 +77,8 @@ impl Bench {
             settle_seconds,
             reopening,
             latencies: times.latencies,
-            counters: Counters::of(&stats).since(before),
+            counters: Counters::of(&stats).since(Counters::of(&before)),
+            tree: Tree::of(&stats, &before, self.plan.record_bytes()),
             space_bytes: stats.disk_bytes,
             live_bytes: self.live().count() as u64 * self.plan.record_bytes(),
             peak_rss_bytes: machine::peak_resident_bytes(),
@@ -337,12 +339,15 @@ fn progress(phase: Phase, operations: u64) -> ProgressBar {
 mod tests {
     use turbidite::Layer;
 
-    use super::super::{Durability, Engine, Keys, Order};
+    use crate::engine::{Engine, TreeArguments};
+
+    use super::super::{Durability, Keys, Order};
     use super::*;
 
     fn plan(keys: Keys, batch: usize) -> Plan {
         Plan {
             engine: Engine::Lsm,
+            tree: TreeArguments::default(),
             file: Layer::Positional,
             log_file: Layer::Mmap,
             durability: Durability::Buffered,

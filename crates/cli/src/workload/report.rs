@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use turbidite::{Layer, MemoryStats};
 
 use super::counters::Counters;
+use super::tree::Tree;
 use super::{Keys, Phase, Plan, Reopening, name};
 use crate::machine;
 use crate::output::Figure;
@@ -29,6 +30,8 @@ pub(crate) struct Measurement {
     pub(super) latencies: Histogram<u64>,
     /// What the file layer did, to the end of the settling.
     pub(super) counters: Counters,
+    /// The B+ tree at the end, if it is one.
+    pub(super) tree: Option<Tree>,
     pub(super) space_bytes: u64,
     /// Bytes of the keys and values that can be read.
     pub(super) live_bytes: u64,
@@ -63,6 +66,8 @@ impl Measurement {
     pub(crate) fn as_json(&self, plan: &Plan) -> Value {
         json!({
             "engine": name(plan.engine),
+            "page_size": self.tree.map_or(0, |tree| tree.page_size()),
+            "max_cached_pages": plan.tree.max_cached_pages.unwrap_or(0),
             "file": plan.file.to_string(),
             "block_size": plan.file.block_size().unwrap_or(0),
             "page_cache_pages": plan.file.page_cache_pages().unwrap_or(0),
@@ -92,6 +97,8 @@ impl Measurement {
             "space_amplification": self.space_amplification(),
             "peak_rss_bytes": self.peak_rss_bytes,
             "io": self.counters.as_json(),
+            "close_io": self.reopening.closing.as_json(),
+            "tree": self.tree.unwrap_or_default().as_json(),
         })
     }
 
@@ -122,7 +129,7 @@ impl Measurement {
 
     fn as_file_row(&self) -> Vec<String> {
         let Counters { io, pages } = self.counters;
-        let Reopening { close_seconds, open_seconds } = self.reopening;
+        let Reopening { close_seconds, open_seconds, closing } = self.reopening;
         let seconds = |figure: f64| match figure {
             0.0 => String::from("-"),
             _ => format!("{figure:.3}"),
@@ -136,6 +143,8 @@ impl Measurement {
             Count(self.operations).to_string(),
             found,
             seconds(close_seconds),
+            Count(closing.io.writes).to_string(),
+            Bytes(closing.io.written_bytes).to_string(),
             seconds(open_seconds),
             Count(self.counters.requests()).to_string(),
             Count(pages.hits).to_string(),
@@ -145,6 +154,20 @@ impl Measurement {
             Bytes(io.written_bytes).to_string(),
             Count(io.syncs).to_string(),
         ]
+    }
+
+    /// What concerns a B+ tree, if it is one.
+    fn as_tree_row(&self) -> Option<Vec<String>> {
+        let tree = self.tree?;
+        let io = self.counters.io;
+        let mut row = vec![
+            name(self.phase),
+            Count(tree.requests()).to_string(),
+            Count(tree.hits()).to_string(),
+        ];
+        row.extend([io.reads, io.writes].map(|calls| Count(calls).to_string()));
+        row.extend(tree.shape_as_row());
+        Some(row)
     }
 }
 
@@ -166,11 +189,13 @@ const HEADER: [&str; 14] = [
 ];
 
 /// What each phase met, and what the file layer did for it.
-const FILE_HEADER: [&str; 12] = [
+const FILE_HEADER: [&str; 14] = [
     "phase",
     "operations",
     "found",
     "close s",
+    "close writes",
+    "close written",
     "open s",
     "requests",
     "hits",
@@ -181,7 +206,24 @@ const FILE_HEADER: [&str; 12] = [
     "syncs",
 ];
 
-/// Writes the figures of all phases: times, then what files had to do.
+/// What the nodes of a B+ tree had to do, and what the tree was like at the end.
+const TREE_HEADER: [&str; 13] = [
+    "phase",
+    "page requests",
+    "hits",
+    "reads",
+    "writes",
+    "records",
+    "levels",
+    "inner nodes",
+    "leaf nodes",
+    "records/leaf",
+    "overflow pages",
+    "free pages",
+    "page fill",
+];
+
+/// Writes the figures of all phases: times, then what files had to do, then what became of a B+ tree.
 pub(crate) fn write_tables(measurements: &[Measurement], out: &mut impl Write) -> io::Result<()> {
     let mut times = Figure::new(&HEADER, 1);
     measurements.iter().for_each(|measurement| times.row(measurement.as_row()));
@@ -189,7 +231,15 @@ pub(crate) fn write_tables(measurements: &[Measurement], out: &mut impl Write) -
     writeln!(out)?;
     let mut files = Figure::new(&FILE_HEADER, 1);
     measurements.iter().for_each(|measurement| files.row(measurement.as_file_row()));
-    files.write(out)
+    files.write(out)?;
+    let mut trees = Figure::new(&TREE_HEADER, 1);
+    let mut rows = measurements.iter().filter_map(Measurement::as_tree_row).peekable();
+    if rows.peek().is_none() {
+        return Ok(());
+    }
+    rows.for_each(|row| trees.row(row));
+    writeln!(out)?;
+    trees.write(out)
 }
 
 /// What a reader of the figures has to know about the run.
@@ -208,7 +258,7 @@ impl Heading<'_> {
             out,
             "turbidite {}: engine {}, file {}, log file {}, durability {}, {}, {}, {}, seed {}",
             env!("CARGO_PKG_VERSION"),
-            name(plan.engine),
+            engine_with_sizes(plan),
             with_sizes(plan.file),
             plan.log_file,
             name(plan.durability),
@@ -257,6 +307,18 @@ impl Heading<'_> {
             false => "no cache is dropped between the phases",
         };
         writeln!(out, "in {}; {between}\n", self.place)
+    }
+}
+
+/// An engine's name with the sizes that were asked for.
+fn engine_with_sizes(plan: &Plan) -> String {
+    let page_size = plan.tree.page_size.map(|bytes| format!("pages of {bytes} B"));
+    let cached = plan.tree.max_cached_pages;
+    let cached = cached.map(|pages| format!("at most {} cached", Count(pages.into())));
+    let sizes: Vec<_> = page_size.into_iter().chain(cached).collect();
+    match sizes.is_empty() {
+        true => name(plan.engine),
+        false => format!("{} ({})", name(plan.engine), sizes.join(", ")),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use turbidite::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions};
 
 use super::Plan;
+use super::counters::Counters;
 use crate::failure::Result;
 
 /// An open database and its keyspace, and how to open them again.
@@ -21,12 +22,14 @@ pub(crate) struct Store {
 pub(crate) struct Reopening {
     pub(super) close_seconds: f64,
     pub(super) open_seconds: f64,
+    /// What the file layer did while it was closed: what was still in memory is written then.
+    pub(super) closing: Counters,
 }
 
 impl Store {
     /// Makes the database at `path`.
     pub(crate) fn create(path: &Path, plan: &Plan) -> Result<Self> {
-        Self::open(plan.builder(path), plan.keyspace_options())
+        Self::open(plan.builder(path), plan.keyspace_options()?)
     }
 
     fn open(builder: DatabaseBuilder, options: KeyspaceOptions) -> Result<Self> {
@@ -40,14 +43,18 @@ impl Store {
     pub(crate) fn reopen(self) -> Result<(Self, Reopening)> {
         let Self { builder, options, database, keyspace } = self;
         drop(keyspace);
+        let before = Counters::of(&database.stats());
+        let closed = database.clone();
         let start = Instant::now();
         database.close()?;
+        let closing = Counters::of(&closed.stats()).since(before);
+        drop(closed);
         let close_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
         let store = Self::open(builder, options)?;
         store.database.settle()?;
         let open_seconds = start.elapsed().as_secs_f64();
-        Ok((store, Reopening { close_seconds, open_seconds }))
+        Ok((store, Reopening { close_seconds, open_seconds, closing }))
     }
 
     /// Closes the database.

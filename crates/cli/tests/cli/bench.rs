@@ -2,8 +2,10 @@
 
 use super::*;
 
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 34] = [
     "engine",
+    "page_size",
+    "max_cached_pages",
     "file",
     "block_size",
     "page_cache_pages",
@@ -33,11 +35,27 @@ const NAMES: [&str; 30] = [
     "space_amplification",
     "peak_rss_bytes",
     "io",
+    "close_io",
+    "tree",
 ];
 
 /// The names in `io`.
 const IO_NAMES: [&str; 7] =
     ["requests", "hits", "reads", "read_bytes", "writes", "written_bytes", "syncs"];
+
+/// The names in `tree`.
+const TREE_NAMES: [&str; 10] = [
+    "requests",
+    "hits",
+    "records",
+    "levels",
+    "inner_nodes",
+    "leaf_nodes",
+    "records_per_leaf",
+    "overflow_pages",
+    "free_pages",
+    "page_fill",
+];
 
 /// Runs a small benchmark in a directory, which must be empty afterwards.
 fn bench(options: &[&str]) -> Vec<Value> {
@@ -66,9 +84,12 @@ fn names_and_figures() {
     for line in &lines {
         assert_eq!(names(line), NAMES);
         assert_eq!(names(&line["io"]), IO_NAMES);
+        assert_eq!(names(&line["close_io"]), IO_NAMES);
+        assert_eq!(names(&line["tree"]), TREE_NAMES);
+        assert!(TREE_NAMES.iter().all(|name| line["tree"][name].as_f64() == Some(0.0)), "{line}");
         assert!(IO_NAMES.iter().all(|name| line["io"][name].is_u64()), "{line}");
         assert_eq!(line["io"]["written_bytes"], line["written_bytes"]);
-        for name in &NAMES[9..29] {
+        for name in &NAMES[11..31] {
             assert!(line[name].as_f64().is_some_and(|figure| figure >= 0.0), "{name}: {line}");
         }
         assert_eq!((&line["records"], &line["threads"]), (&3000.into(), &1.into()));
@@ -187,7 +208,7 @@ fn a_kept_database_can_be_looked_at() {
 #[test]
 fn senseless_benchmarks_are_refused() {
     let place = Place::new();
-    let wrong: [&[&str]; 26] = [
+    let wrong: [&[&str]; 34] = [
         &["--phases", "get"],
         &["--phases", "scan,fill"],
         &["--phases", "fill,delete,get"],
@@ -214,6 +235,14 @@ fn senseless_benchmarks_are_refused() {
         &["--file", "pos-block-cache", "--page-cache", "0"],
         &["--file", "pos-direct-cache", "--page-cache", "many"],
         &["--file", "mmap", "--block-size", "512"],
+        &["--page-size", "4096"],
+        &["--max-cached-pages", "100"],
+        &["--engine", "hash", "--page-size", "4096"],
+        &["--engine", "btree", "--page-size", "1000"],
+        &["--engine", "btree", "--page-size", "2048"],
+        &["--engine", "btree", "--page-size", "131072"],
+        &["--engine", "btree", "--max-cached-pages", "0"],
+        &["--engine", "btree", "--page-size", "many"],
     ];
     for options in wrong {
         assert_eq!(place.run(&[&["bench"], options].concat()).code, Some(2), "{options:?}");
@@ -395,4 +424,71 @@ fn an_engine_without_order_is_counted_and_not_scanned() {
         assert_eq!(run.code, Some(2), "{phases}");
         assert!(run.err.contains("count reads all of them"), "{}", run.err);
     }
+}
+
+#[test]
+fn a_tree_tells_its_shape_and_how_it_was_asked() {
+    let options = ["--engine", "btree", "--page-size", "8192", "--max-cached-pages", "300"];
+    let all = "fill,get,scan,reverse,overwrite,get,count,delete,miss";
+    let lines = bench(&[&options[..], &["--reopen", "--phases", all]].concat());
+    assert_eq!(phases(&lines).join(","), all);
+    for line in &lines {
+        assert_eq!(line["engine"], "btree");
+        assert_eq!((&line["page_size"], &line["max_cached_pages"]), (&8192.into(), &300.into()));
+    }
+    let figure = |i: usize, name: &str| lines[i]["tree"][name].as_f64().unwrap();
+    assert_eq!(figure(0, "records"), 0.0, "they are in memory");
+    assert!(lines[1]["close_io"]["written_bytes"].as_u64() >= Some(3000 * 116), "{}", lines[1]);
+    for get in [1, 5] {
+        assert_eq!((figure(get, "records"), figure(get, "overflow_pages")), (3000.0, 0.0));
+        assert_eq!((figure(get, "levels"), figure(get, "inner_nodes")), (2.0, 1.0));
+        assert!((0.5..1.1).contains(&figure(get, "page_fill")), "{}", lines[get]);
+        let (leaves, by_leaf) = (figure(get, "leaf_nodes"), figure(get, "records_per_leaf"));
+        assert!((leaves * by_leaf - 3000.0).abs() < 1e-6 && leaves > 30.0, "{}", lines[get]);
+        let missed = figure(get, "requests") - figure(get, "hits");
+        assert_eq!((figure(get, "requests"), missed), (3001.0, leaves + 1.0), "{}", lines[get]);
+    }
+    assert!(figure(5, "free_pages") >= figure(1, "leaf_nodes"), "what was overwritten is free");
+    assert_eq!((figure(8, "records"), figure(8, "levels")), (0.0, 0.0));
+}
+
+#[test]
+fn long_values_have_pages_of_their_own() {
+    let options = ["--engine", "btree", "--value-size", "2000", "--reopen", "--phases", "fill,get"];
+    let lines = bench_with("100", &options);
+    assert_eq!(lines[1]["tree"]["overflow_pages"], 100);
+    assert_eq!(lines[1]["page_size"], 4096);
+    let mapped = bench_with("100", &[&options[..], &["--file", "mmap"]].concat());
+    assert_eq!(mapped[1]["tree"]["requests"], 0, "nothing is asked of a cache");
+}
+
+#[test]
+fn few_cached_pages_are_read_again() {
+    let misses = |pages: &str| {
+        let options = ["--engine", "btree", "--reopen", "--phases", "fill,get", "--keys", "study"];
+        let lines = bench(&[&options[..], &["--max-cached-pages", pages]].concat());
+        let tree = &lines[1]["tree"];
+        assert!(tree["leaf_nodes"].as_u64() > Some(40), "{tree}");
+        assert_eq!(lines[1]["io"]["reads"].as_u64() > Some(1000), pages == "8", "{}", lines[1]);
+        tree["requests"].as_u64().unwrap() - tree["hits"].as_u64().unwrap()
+    };
+    assert!(misses("8") > 10 * misses("1000"));
+}
+
+#[test]
+fn the_table_of_a_tree() {
+    let arguments = ["bench", "--records", "1000", "--phases", "fill,get", "--reopen"];
+    let run = |options: &[&str]| Place::new().run(&[&arguments[..], options].concat()).text();
+    let text = run(&["--engine", "btree", "--page-size", "16384", "--max-cached-pages", "2000"]);
+    for part in [
+        "engine btree (pages of 16384 B, at most 2,000 cached), file pos,",
+        "close written",
+        "page requests",
+        "records/leaf",
+        "page fill",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(run(&["--engine", "btree"]).contains("engine btree, file pos,"));
+    assert!(!run(&[]).contains("page requests"));
 }

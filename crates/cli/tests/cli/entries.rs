@@ -91,3 +91,52 @@ fn arguments_are_bytes() {
     assert!(put.status().unwrap().success());
     assert_eq!(place.run(&["get", "DB", "--hex", "6bff"]).text(), "fe\n");
 }
+
+#[test]
+fn the_engine_is_chosen_when_a_keyspace_is_made() {
+    let place = Place::new();
+    for engine in ["lsm", "hash", "btree"] {
+        let put = ["put", "DB", "k", "v", "--keyspace", engine, "--engine"];
+        place.run(&[&put[..], &[engine]].concat()).good();
+        // It is what it is from then on, whether it is named or not.
+        place.run(&[&put[..], &[engine]].concat()).good();
+        place.run(&["put", "DB", "k", "w", "--keyspace", engine]).good();
+        assert_eq!(place.run(&["get", "DB", "k", "--keyspace", engine]).text(), "w\n");
+        for other in ["lsm", "hash", "btree"].iter().filter(|other| **other != engine) {
+            let error = place.run(&[&put[..], &[other]].concat()).bad(2);
+            assert!(error.contains(&format!("exists with the engine {engine}")), "{error}");
+        }
+    }
+    let keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
+    assert!(keyspaces.iter().all(|keyspace| keyspace["keyspace"] == keyspace["engine"]));
+    assert_eq!(keyspaces.len(), 3);
+    assert_eq!(place.run(&["put", "DB", "k", "v", "--engine", "abacus"]).code, Some(2));
+    for command in ["put", "import", "bench"] {
+        let help = place.run(&[command, "--help"]).text();
+        for engine in ["lsm", "hash", "btree"] {
+            assert!(help.contains(&format!("- {engine}:")), "{command} {engine}: {help}");
+        }
+    }
+}
+
+#[test]
+fn keys_without_order_come_all_or_not_at_all() {
+    let place = Place::new();
+    for key in ["b", "a", "c"] {
+        place.run(&["put", "DB", key, "v", "--engine", "hash"]).good();
+    }
+    let scan = place.run(&["scan", "DB", "--keys-only"]).text();
+    let mut keys: Vec<_> = scan.lines().collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b", "c"]);
+    assert_eq!(place.run(&["scan", "DB", "--limit", "2"]).text().lines().count(), 2);
+    assert_eq!(place.run(&["count", "DB"]).text(), "3\n");
+    assert_eq!(place.run(&["export", "DB", "--by-key"]).text(), "v\nv\nv\n");
+    for options in [&["--reverse"][..], &["--prefix", "a"], &["--from", "a"], &["--to", "b"]] {
+        let error = place.run(&[&["scan", "DB"], options].concat()).bad(2);
+        assert!(error.contains("has no order"), "{error}");
+    }
+    place.run(&["count", "DB", "--prefix", "a"]).bad(2);
+    let help = place.run(&["scan", "--help"]).text();
+    assert!(help.contains("no order") && help.contains("engine hash"), "{help}");
+}

@@ -86,11 +86,13 @@ fn stats() {
         "flushes",
         "compactions",
         "levels",
+        "tree",
     ];
     assert_eq!(stats["keyspaces"].as_array().unwrap().len(), 2);
     assert_eq!(names(&stats["keyspaces"][0]), expected);
     assert_eq!(names(&stats["keyspaces"][0]["page_cache"]), pages);
     assert_eq!(stats["keyspaces"][0]["block_size"], Value::Null);
+    assert_eq!(stats["keyspaces"][0]["tree"], Value::Null);
     for level in stats["keyspaces"][0]["levels"].as_array().unwrap() {
         assert_eq!(names(level), ["level", "tables", "bytes", "entries"]);
     }
@@ -101,6 +103,37 @@ fn stats() {
         text.contains("pages      0 requests, 0 hits, 0 read, 0 written, 0 evicted\n"),
         "{text}"
     );
+}
+
+#[test]
+fn stats_of_a_tree() {
+    let place = Place::new();
+    place.run(&["put", "DB", "k", "v", "--engine", "btree"]).good();
+    let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
+    let keyspace = &stats["keyspaces"][0];
+    assert_eq!(
+        (&keyspace["engine"], &keyspace["levels"]),
+        (&"btree".into(), &Value::Array(vec![]))
+    );
+    let expected = [
+        "page_size",
+        "levels",
+        "records",
+        "leaf_nodes",
+        "inner_nodes",
+        "overflow_pages",
+        "free_pages",
+        "requests",
+        "hits",
+    ];
+    let tree = &keyspace["tree"];
+    assert_eq!(names(tree), expected);
+    assert_eq!((&tree["page_size"], &tree["levels"]), (&4096.into(), &1.into()));
+    assert_eq!((&tree["records"], &tree["leaf_nodes"]), (&1.into(), &1.into()));
+    let text = place.run(&["stats", "DB"]).text();
+    assert!(text.contains("leaf nodes  inner nodes  overflow pages  free pages\n"), "{text}");
+    let (imported, _) = imported();
+    assert!(!imported.run(&["stats", "DB"]).text().contains("leaf nodes"));
 }
 
 #[test]

@@ -224,3 +224,28 @@ fn a_wrong_header_changes_nothing() {
     place.run(&["import", "DB", &file, "--format", "tsv", "--key", "1", "-k", "x.order"]).bad(2);
     assert_eq!(place.run(&["export", "DB"]).good(), UNICODE);
 }
+
+#[test]
+fn every_engine_gives_back_the_file() {
+    let text = b"b\t1\na\t2\r\nc\t3";
+    for engine in ["lsm", "hash", "btree"] {
+        let place = there_and_back(text, &["--format", "tsv", "--key", "1", "--engine", engine]);
+        let keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
+        let engines: Vec<_> = keyspaces.iter().map(|keyspace| &keyspace["engine"]).collect();
+        assert_eq!(engines, [engine, "lsm"], "the order is kept in an engine with order");
+    }
+}
+
+#[test]
+fn an_import_into_another_engine_changes_nothing() {
+    let place = Place::new();
+    place.run(&["put", "DB", "k", "v", "--engine", "btree"]).good();
+    let file = place.file("input", b"a\t1\n");
+    let import = ["import", "DB", &file, "--format", "tsv", "--key", "1"];
+    let error = place.run(&[&import[..], &["--engine", "hash"]].concat()).bad(2);
+    assert!(error.contains("exists with the engine btree"), "{error}");
+    assert_eq!(place.run(&["keyspaces", "DB", "--json"]).json().len(), 1, "no order was made");
+    assert_eq!(place.run(&["export", "DB"]).text(), "v\n");
+    place.run(&import).good();
+    assert_eq!(place.run(&["count", "DB"]).text(), "2\n");
+}
