@@ -88,7 +88,7 @@ pub use options::{
 };
 pub use snapshot::Snapshot;
 pub use stats::{
-    CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats,
+    CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats, TreeStats,
     VerifyReport,
 };
 pub use vfs::{IoStats, Layer, PageCacheStats};
