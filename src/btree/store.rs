@@ -101,13 +101,15 @@ pub(crate) struct Store {
 struct Reached {
     layer: Layer,
     most_cached: Option<u32>,
-    _memory: Option<PageMemory>,
+    memory: PageMemory,
 }
 
 impl Store {
     /// Makes the file of a new, empty tree in the keyspace's directory, which is emptied first of what an interrupted
     /// creation left.
     pub(crate) fn create(context: Context, options: TreeOptions) -> Result<Arc<Self>> {
+        // Where there is no memory for the cache, nothing is made.
+        let memory = memory_for(&context, options)?;
         let (fs, dir) = (&*context.fs, &context.dir);
         fs.create_dir(dir)?;
         for name in fs.list(dir)? {
@@ -116,11 +118,16 @@ impl Store {
         let page_size = options.page_size() as usize;
         writer::create(fs, dir, context.layer, context.identity, page_size)?;
         fs.sync_dir(dir)?;
-        Self::open(context, options)
+        Self::open_with(context, options, memory)
     }
 
     /// Opens a tree where it has persisted. Changes nothing.
     pub(crate) fn open(context: Context, options: TreeOptions) -> Result<Arc<Self>> {
+        let memory = memory_for(&context, options)?;
+        Self::open_with(context, options, memory)
+    }
+
+    fn open_with(context: Context, options: TreeOptions, memory: PageMemory) -> Result<Arc<Self>> {
         let access = if context.read_only { Access::Read } else { Access::Write };
         let (fs, dir, layer) = (&*context.fs, &context.dir, context.layer);
         let (file, page_size, meta) = writer::open(fs, dir, access, layer, context.identity)?;
@@ -132,7 +139,7 @@ impl Store {
             return Err(Error::corruption(&writer::path(dir), 12, what));
         }
         let most_cached = options.max_cached_pages;
-        let Cache { blocks, most_kept, memory } = Cache::new(&context, page_size, most_cached)?;
+        let (blocks, most_kept) = cache_for(&context, page_size, most_cached);
         let path = writer::path(dir);
         let file =
             Arc::new(PageFile::new(file, &path, context.identity, page_size, blocks, most_kept));
@@ -145,7 +152,7 @@ impl Store {
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             writer: Mutex::new(writer),
-            reached: Mutex::new(Reached { layer, most_cached, _memory: memory }),
+            reached: Mutex::new(Reached { layer, most_cached, memory }),
             persisted: AtomicU64::new(meta.persisted),
             reach: AtomicU64::new(meta.reach),
             learning: AtomicBool::new(true),
@@ -318,6 +325,23 @@ impl Store {
     /// The file, reached through `layer` and cached as is asked for.
     fn reopen(&self, layer: Layer, most_cached: Option<u32>) -> Result<()> {
         let mut writer = lock(&self.writer);
+        let wanted = cached_bytes(writer.file().page_size(), most_cached);
+        let before = lock(&self.reached).memory.bytes();
+        lock(&self.reached).memory.resize(wanted.max(before))?;
+        let reopened = self.reopen_file(&mut writer, layer, most_cached);
+        let mut reached = lock(&self.reached);
+        reached.memory.resize(if reopened.is_ok() { wanted } else { before })?;
+        reopened?;
+        (reached.layer, reached.most_cached) = (layer, most_cached);
+        Ok(())
+    }
+
+    fn reopen_file(
+        &self,
+        writer: &mut Writer,
+        layer: Layer,
+        most_cached: Option<u32>,
+    ) -> Result<()> {
         let access = if self.context.read_only { Access::Read } else { Access::Write };
         let old = Arc::clone(writer.file());
         if !self.context.read_only {
@@ -326,13 +350,11 @@ impl Store {
         let path = writer::path(&self.context.dir);
         let file = self.context.fs.open(&path, access, layer)?;
         let (identity, page_size) = (old.identity(), old.page_size());
-        let Cache { blocks, most_kept, memory } =
-            Cache::new(&self.context, page_size, most_cached)?;
+        let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
         let file = Arc::new(PageFile::new(file, &path, identity, page_size, blocks, most_kept));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
-        self.install(&writer, &root, |_| {});
-        *lock(&self.reached) = Reached { layer, most_cached, _memory: memory };
+        self.install(writer, &root, |_| {});
         Ok(())
     }
 }
@@ -343,26 +365,30 @@ fn step(writer: &Writer) -> u64 {
     (STEP_BYTES / page_size).max(writer.space().end() / STEP_SHARE)
 }
 
-/// The cache of a keyspace: the database's, or one of its own with the memory for that.
-struct Cache {
-    blocks: Arc<BlockCache>,
-    /// Bytes of inner nodes that are kept beside it.
-    most_kept: usize,
-    memory: Option<PageMemory>,
+/// The bytes of a keyspace's own cache.
+fn cached_bytes(page_size: usize, most_cached: Option<u32>) -> usize {
+    most_cached.map_or(0, |pages| pages as usize * page_size)
 }
 
-impl Cache {
-    fn new(context: &Context, page_size: usize, most_cached: Option<u32>) -> Result<Self> {
-        let Some(pages) = most_cached else {
-            let blocks = Arc::clone(&context.blocks);
-            let most_kept = context.budget.total / KEPT_SHARE;
-            return Ok(Self { blocks, most_kept, memory: None });
-        };
-        let bytes = pages as usize * page_size;
-        let memory = Some(PageMemory::new(&context.budget, bytes)?);
-        let kept = pages / KEPT_SHARE_OF_OWN;
-        let blocks = Arc::new(BlockCache::of_blocks(u64::from(pages - kept), page_size));
-        Ok(Self { blocks, most_kept: kept as usize * page_size, memory })
+/// The memory for a keyspace's own cache.
+fn memory_for(context: &Context, options: TreeOptions) -> Result<PageMemory> {
+    let bytes = cached_bytes(options.page_size() as usize, options.max_cached_pages);
+    PageMemory::new(&context.budget, bytes)
+}
+
+/// The cache of a keyspace: the database's, or one of its own. And how many bytes of inner nodes are kept beside it.
+fn cache_for(
+    context: &Context,
+    page_size: usize,
+    most_cached: Option<u32>,
+) -> (Arc<BlockCache>, usize) {
+    match most_cached {
+        None => (Arc::clone(&context.blocks), context.budget.total / KEPT_SHARE),
+        Some(pages) => {
+            let kept = pages / KEPT_SHARE_OF_OWN;
+            let cache = BlockCache::of_blocks(u64::from(pages - kept), page_size);
+            (Arc::new(cache), kept as usize * page_size)
+        }
     }
 }
 

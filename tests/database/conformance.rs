@@ -10,4 +10,5 @@ mod reading;
 mod resources;
 mod snapshots;
 mod state;
+mod tree;
 mod writing;

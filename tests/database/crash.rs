@@ -123,7 +123,7 @@ impl Work {
 }
 
 /// All keyspaces.
-const ALL: [&str; 5] = ["alpha", "beta", "late", "unlogged", "loose"];
+const ALL: [&str; 7] = ["alpha", "beta", "gamma", "late", "unlogged", "loose", "stray"];
 
 /// Runs the workload once.
 fn work(layer: Layer) -> Work {
@@ -132,32 +132,38 @@ fn work(layer: Layer) -> Work {
     let mut work = Work { layer, fs, db, history: History::new(), dice: Dice::new(7) };
     work.create("alpha");
     work.create("beta");
-    work.some_commits(25, &["alpha", "beta"], 300);
+    work.create("gamma");
+    work.some_commits(25, &["alpha", "beta", "gamma"], 300);
     work.create("unlogged");
     work.create("loose");
-    work.some_commits(25, &["alpha", "beta", "unlogged", "loose"], 300);
+    work.create("stray");
+    work.some_commits(25, &["alpha", "beta", "gamma", "unlogged", "loose", "stray"], 300);
     work.persist_keyspace("alpha");
-    work.some_commits(10, &["beta", "unlogged", "loose"], 300);
+    work.persist_keyspace("gamma");
+    work.some_commits(10, &["beta", "unlogged", "loose", "stray"], 300);
     work.persist();
     work.persist_keyspace("beta");
     work.reopen();
     // Several segments, and a memtable that fills up by itself.
-    work.some_commits(90, &["alpha", "beta"], 14_000);
+    work.some_commits(90, &["alpha", "beta", "gamma"], 14_000);
     work.create("late");
-    work.some_commits(20, &["late", "unlogged", "alpha", "loose"], 300);
-    for name in ["unlogged", "alpha", "late", "beta", "loose"] {
+    work.some_commits(20, &["late", "unlogged", "alpha", "loose", "stray"], 300);
+    for name in ["unlogged", "alpha", "late", "beta", "gamma", "loose", "stray"] {
         work.persist_keyspace(name);
-        work.some_commits(5, &["alpha", "late", "unlogged", "loose"], 300);
+        work.some_commits(5, &["alpha", "late", "gamma", "unlogged", "loose", "stray"], 300);
     }
     work.compact("alpha");
     work.compact("beta");
+    work.compact("gamma");
     work.some_commits(10, &ALL, 300);
     work.reopen();
     work.some_commits(20, &ALL, 20_000);
     work.persist_keyspace("alpha");
     work.compact("beta");
+    work.persist_keyspace("gamma");
     work.some_commits(20, &ALL, 20_000);
     work.compact("loose");
+    work.compact("stray");
     work.some_commits(10, &ALL, 20_000);
     work.reopen();
     work.some_commits(5, &ALL, 300);
@@ -201,7 +207,7 @@ fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS
     let db = open(&case.image, case.layer).map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
     let found = history.find(state, case.at, case.needed)?;
-    let made = ["alpha", "beta", "unlogged", "loose", "late"];
+    let made = ["alpha", "beta", "gamma", "unlogged", "loose", "stray", "late"];
     for name in &made[..case.keyspaces] {
         db.open_keyspace(name).map_err(|error| error.to_string())?;
     }

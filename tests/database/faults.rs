@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, Error, ErrorKind};
+use turbidite::{Database, Durability, EngineKind, Error, ErrorKind};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, PARTS};
 
@@ -39,6 +39,8 @@ const WORKLOAD: &[Step] = &[
     Step::Commit(4),
     Step::Create("beta"),
     Step::Create("loose"),
+    Step::Create("gamma"),
+    Step::Create("stray"),
     Step::Large(90_000),
     Step::Large(90_000),
     Step::Commit(3),
@@ -49,12 +51,17 @@ const WORKLOAD: &[Step] = &[
     Step::PersistKeyspace("alpha"),
     Step::PersistKeyspace("beta"),
     Step::PersistKeyspace("loose"),
+    Step::PersistKeyspace("gamma"),
+    Step::PersistKeyspace("stray"),
     Step::Commit(2),
     Step::Compact("alpha"),
     Step::Compact("beta"),
+    Step::Compact("gamma"),
     Step::Reopen,
     Step::Commit(4),
     Step::PersistKeyspace("unlogged"),
+    Step::PersistKeyspace("stray"),
+    Step::PersistKeyspace("gamma"),
     Step::Compact("loose"),
     Step::Large(200_000),
     Step::Compact("beta"),
@@ -357,7 +364,7 @@ fn any_single_fault_loses_nothing_that_was_acknowledged() {
 
 #[test]
 fn a_failed_sync_is_never_followed_by_an_acknowledgement_that_is_lost() {
-    let names = [".log", "catalog", "manifest", ".table", ".data", ".index"];
+    let names = [".log", "catalog", "manifest", ".table", ".data", ".index", "tree"];
     let steps = 0..=WORKLOAD.len();
     let cases: Vec<_> = steps.flat_map(|step| names.map(|name| (step, name))).collect();
     in_parallel(cases, |&(step, name)| {
@@ -372,7 +379,7 @@ fn a_failed_sync_is_never_followed_by_an_acknowledgement_that_is_lost() {
 }
 
 /// A keyspace of each engine.
-const EACH_ENGINE: [&str; 2] = ["alpha", "beta"];
+const EACH_ENGINE: [&str; 3] = ["alpha", "beta", "gamma"];
 
 /// A database with some keys of a keyspace in its files and some in the log.
 fn filled(fs: &MemoryFs, name: &str) -> Database {
@@ -494,22 +501,36 @@ fn read_what_is_read_only(name: &str) {
     assert!(nothing.files().is_empty());
 }
 
+/// What is in the names of the files that hold a keyspace's data.
+fn data_files(name: &str) -> &'static str {
+    let (_, engine, _) = history::KEYSPACES.into_iter().find(|known| known.0 == name).unwrap();
+    match engine {
+        EngineKind::Lsm => ".table",
+        EngineKind::Hash => ".data",
+        _ => "tree",
+    }
+}
+
 fn read_fault(files: &str, times: Times) -> Fault {
     Fault { times, name_contains: files.into(), ..Fault::new(Operation::Read, Effect::Fail(EIO)) }
 }
 
 #[test]
 fn a_cursor_that_failed_stays_failed() {
+    ["alpha", "gamma"].into_iter().for_each(fail_a_cursor);
+}
+
+fn fail_a_cursor(name: &str) {
     let fs = MemoryFs::new();
-    let db = filled(&fs, "alpha");
-    db.open_keyspace("alpha").unwrap().persist().unwrap();
+    let db = filled(&fs, name);
+    db.open_keyspace(name).unwrap().persist().unwrap();
     db.close().unwrap();
     let faulty = FaultFs::new(Arc::new(fs));
     let db = history::builder(Arc::new(faulty.clone())).open().unwrap();
-    let alpha = db.open_keyspace("alpha").unwrap();
-    let mut cursor = alpha.cursor().unwrap();
+    let keyspace = db.open_keyspace(name).unwrap();
+    let mut cursor = keyspace.cursor().unwrap();
     cursor.seek_to_first().unwrap();
-    faulty.arm(read_fault(".table", Times::Once));
+    faulty.arm(read_fault(data_files(name), Times::Once));
     let error = loop {
         match cursor.next() {
             Ok(()) => assert!(cursor.is_valid(), "the walk ended although a read failed"),
@@ -520,7 +541,7 @@ fn a_cursor_that_failed_stays_failed() {
     assert!(!cursor.is_valid());
     assert_eq!(cursor.next().unwrap_err().to_string(), error.to_string());
     assert_eq!(cursor.seek_to_first().unwrap_err().to_string(), error.to_string());
-    assert_eq!(filled_keys(&db, "alpha"), 50);
+    assert_eq!(filled_keys(&db, name), 50);
 }
 
 #[test]
@@ -535,20 +556,20 @@ fn compact_without_reading(name: &str) {
     let db = history::builder(Arc::new(faulty.clone())).open().unwrap();
     let keyspace = db.open_keyspace(name).unwrap();
     keyspace.persist().unwrap();
-    let files = if name == "alpha" { ".table" } else { ".data" };
+    let files = data_files(name);
     let tables = || -> BTreeSet<_> {
-        let paths = fs.files().into_iter().map(|(path, _)| path);
-        paths.filter(|path| path.to_string_lossy().ends_with(files)).collect()
+        let files_there = fs.files().into_iter();
+        files_there.filter(|(path, _)| path.to_string_lossy().ends_with(files)).collect()
     };
     let inputs = tables();
     faulty.arm(read_fault(files, Times::Always));
     assert_eq!(keyspace.compact().unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(tables(), inputs);
+    assert!(tables() == inputs, "{name}");
     faulty.disarm();
     assert_eq!(filled_keys(&db, name), 50);
     keyspace.compact().unwrap();
     assert_eq!(filled_keys(&db, name), 50);
-    assert!(tables().is_disjoint(&inputs));
+    assert!(tables().is_disjoint(&inputs), "{name}");
 }
 
 #[test]
@@ -618,17 +639,18 @@ fn flush_without_space(name: &str) {
 fn one_keyspace_without_space_does_not_hang_the_others() {
     let fs = MemoryFs::new();
     let db = history::open(&fs).unwrap();
-    let [full, other] =
-        ["unlogged", "loose"].map(|name| db.keyspace(name, history::options(name)).unwrap());
+    let keyspaces = ["unlogged", "loose", "stray"]
+        .map(|name| db.keyspace(name, history::options(name)).unwrap());
     fs.quota(Some(0));
     let fill = |keyspace: &turbidite::Keyspace| {
         let outcome = (0..100_000_u32).find_map(|n| keyspace.put(n.to_le_bytes(), [1; 5000]).err());
         outcome.expect("memory is full at some point")
     };
-    assert_eq!(fill(&full).kind(), ErrorKind::NoSpace);
-    assert_eq!(fill(&other).kind(), ErrorKind::NoSpace);
+    for keyspace in &keyspaces {
+        assert_eq!(fill(keyspace).kind(), ErrorKind::NoSpace, "{}", keyspace.name());
+    }
     fs.quota(None);
-    for keyspace in [&full, &other] {
+    for keyspace in &keyspaces {
         while keyspace.put("after", "there is space again").is_err() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

@@ -23,8 +23,15 @@ const SMALL: usize = 6000;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a segment's header.
 const SEGMENT_HEADER: usize = 64;
+/// Bytes of the values that have pages of their own in a B+ tree.
+const LARGE_VALUE: usize = 5000;
 /// The most bytes that a mark takes at the end of the log.
 const MARK: usize = 54;
+/// Bytes of a page of the B+ trees.
+const PAGE: usize = 4096;
+/// What a meta page of a B+ tree says, and where it confirms the other one.
+const META: std::ops::Range<usize> = 0..124;
+const CONFIRMATION: std::ops::Range<usize> = 512..524;
 
 /// A small database and what it holds.
 struct Sample {
@@ -49,8 +56,15 @@ fn small_changes(dice: &mut Dice, keyspaces: &[&'static str], first: usize) -> V
     changes
 }
 
-/// A database with tables on two levels, hash segments and a checkpoint, edits in catalog and manifests, two
-/// segments of the log in use and one prepared. Closed, or as it is while it is open.
+/// Leaves below a root, and values in pages of their own.
+fn tree_changes(dice: &mut Dice, keyspace: &'static str, first: usize) -> Vec<Change> {
+    let small = (0..40).map(|number| (format!("leaf {number:02}"), 200));
+    let large = (first..first + 2).map(|number| (format!("value {number}"), LARGE_VALUE));
+    small.chain(large).map(|(key, len)| (keyspace, key.into(), Some(dice.bytes(len)))).collect()
+}
+
+/// A database with tables on two levels, hash segments and a checkpoint, trees with free pages, edits in catalog and
+/// manifests, two segments of the log in use and one prepared. Closed, or as it is while it is open.
 fn sample(closed: bool) -> Sample {
     let fs = MemoryFs::new();
     let db = history::open(&fs).unwrap();
@@ -68,16 +82,20 @@ fn sample(closed: bool) -> Sample {
     persist("beta");
     persist("loose");
     put(&db, &mut model, &small_changes(&mut dice, &["beta", "loose"], 6));
-    persist("beta");
-    persist("loose");
-    persist("alpha");
-    persist("unlogged");
+    for (name, first) in [("gamma", 0), ("stray", 0), ("gamma", 1)] {
+        put(&db, &mut model, &tree_changes(&mut dice, name, first));
+        persist(name);
+    }
+    put(&db, &mut model, &small_changes(&mut dice, &["gamma", "stray"], 6));
+    for name in ["beta", "loose", "alpha", "unlogged", "gamma", "stray"] {
+        persist(name);
+    }
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 10));
     for number in 0..2 {
         let key = format!("large {number}").into_bytes();
         put(&db, &mut model, &[("alpha", key, Some(dice.bytes(70_000)))]);
     }
-    put(&db, &mut model, &small_changes(&mut dice, &["beta", "alpha"], 20));
+    put(&db, &mut model, &small_changes(&mut dice, &["beta", "alpha", "gamma"], 20));
     if closed {
         db.close().unwrap();
         return Sample { fs, model };
@@ -93,6 +111,17 @@ fn name_of(path: &Path) -> &str {
 
 fn is_log(path: &Path) -> bool {
     name_of(path).ends_with(".log")
+}
+
+fn is_tree(path: &Path) -> bool {
+    name_of(path) == "tree"
+}
+
+/// What the tree at `path` holds: that of the logged keyspace was made first.
+fn map_of_tree<'a>(path: &Path, model: &'a Model) -> &'a Map {
+    let id = |name: &str| history::KEYSPACES.iter().position(|known| known.0 == name).unwrap() + 1;
+    let is_of = |name| path.ends_with(format!("keyspaces/{}/tree", id(name)));
+    ["gamma", "stray"].into_iter().find(|name| is_of(name)).map(|name| &model.maps[name]).unwrap()
 }
 
 /// All files but the lock, which holds nothing.
@@ -237,7 +266,10 @@ fn used(bytes: &[u8]) -> usize {
 }
 
 /// Where a file is damaged.
-fn places(bytes: &[u8]) -> Vec<usize> {
+fn places(path: &Path, bytes: &[u8]) -> Vec<usize> {
+    if is_tree(path) {
+        return places_in_tree(bytes);
+    }
     if bytes.len() <= SMALL {
         return (0..bytes.len()).collect();
     }
@@ -250,6 +282,55 @@ fn places(bytes: &[u8]) -> Vec<usize> {
     places
 }
 
+/// The same for a B+ tree: the front and the end of each page, here and there between them, and behind all pages.
+fn places_in_tree(bytes: &[u8]) -> Vec<usize> {
+    let end = tree_end(bytes);
+    let within = (0..130).chain((130..PAGE - 8).step_by(67)).chain(PAGE - 8..PAGE);
+    let within: Vec<_> = within.chain(CONFIRMATION).collect();
+    let inside = (0..end).step_by(PAGE).flat_map(|page| within.iter().map(move |at| page + at));
+    inside.chain((end..bytes.len()).step_by(100_003)).collect()
+}
+
+fn number(bytes: &[u8], at: usize) -> usize {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
+}
+
+/// Where the meta page that counts begins.
+fn newest_meta(tree: &[u8]) -> usize {
+    let generation = |page: usize| number(tree, page * PAGE + 24);
+    if generation(0) > generation(1) { 0 } else { PAGE }
+}
+
+/// Where the pages of a tree end.
+fn tree_end(tree: &[u8]) -> usize {
+    number(tree, newest_meta(tree) + 64) * PAGE
+}
+
+/// Whether nothing depends on the byte at `at` of a tree's file: it is in a free page or behind all pages, behind what
+/// a meta page or a large value says, or in the older meta page.
+fn says_nothing_in_tree(tree: &[u8], at: usize, map: &Map) -> bool {
+    let meta = newest_meta(tree);
+    let (page, within) = (at / PAGE, at % PAGE);
+    if page < 2 {
+        let is_older = page * PAGE != meta;
+        return (is_older || !META.contains(&within)) && !CONFIRMATION.contains(&within);
+    }
+    let (list, len) = (number(tree, meta + 72) * PAGE + 16, number(tree, meta + 80));
+    let mut behind = 0;
+    let is_free = tree[list..list + len].chunks(2).any(|run| {
+        assert!(run[0] < 128 && run[1] < 128, "a number of one byte");
+        let first = behind + usize::from(run[0]);
+        behind = first + usize::from(run[1]) + 1;
+        (first..behind).contains(&page)
+    });
+    let is_behind = |end: usize| (end..end.next_multiple_of(PAGE)).contains(&at);
+    let large = map.values().filter(|value| value.len() == LARGE_VALUE);
+    let mut ends = large.filter_map(|value| {
+        tree.windows(value.len()).position(|found| found == value).map(|start| start + value.len())
+    });
+    at >= tree_end(tree) || is_free || is_behind(list + len) || ends.any(is_behind)
+}
+
 /// Whether nothing depends on the byte at `at` of a segment: it is in space that is not used, in a segment that
 /// was only prepared, or in the last mark, which says no more than that all before it is there.
 fn says_nothing(segment: &[u8], at: usize) -> bool {
@@ -259,13 +340,13 @@ fn says_nothing(segment: &[u8], at: usize) -> bool {
 
 fn flip_everything(sample: &Sample) {
     let files = files(&sample.fs);
-    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index"] {
+    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index", "tree"] {
         assert!(files.keys().any(|path| name_of(path).contains(kind)), "there is no {kind}");
     }
     let mut cases = Vec::new();
     for (path, bytes) in &files {
-        for at in places(bytes) {
-            let flips = if is_log(path) && bytes.len() > SMALL { 1 } else { 2 };
+        for at in places(path, bytes) {
+            let flips = if bytes.len() > SMALL { 1 } else { 2 };
             let bits = [1 << (at % 8), 0xff].into_iter().take(flips);
             cases.extend(bits.map(|bit: u8| (path.clone(), at, bit)));
         }
@@ -283,7 +364,12 @@ fn flip_everything(sample: &Sample) {
             fs.write_file(&Path::new(history::PATH).join(leftover), b"leftover").unwrap();
         }
         if examine(&fs, &sample.model) == Outcome::Unnoticed {
-            assert!(is_log(path) && says_nothing(&files[path], *at), "nobody has noticed");
+            let bytes = &files[path];
+            let says_nothing = match is_tree(path) {
+                true => says_nothing_in_tree(bytes, *at, map_of_tree(path, &sample.model)),
+                false => is_log(path) && says_nothing(bytes, *at),
+            };
+            assert!(says_nothing, "nobody has noticed");
         }
     });
 }
@@ -304,7 +390,7 @@ fn files_that_are_cut_off_or_missing_are_noticed() {
         let files = files(&sample.fs);
         let mut cases = Vec::new();
         for (path, bytes) in &files {
-            let lengths = places(bytes).into_iter().step_by(5).chain([bytes.len() - 1]);
+            let lengths = places(path, bytes).into_iter().step_by(5).chain([bytes.len() - 1]);
             cases.extend(lengths.map(|len| (path.clone(), Some(len))));
             cases.push((path.clone(), None));
         }
@@ -315,7 +401,10 @@ fn files_that_are_cut_off_or_missing_are_noticed() {
                 None => turbidite::vfs::Fs::remove(&fs, path).unwrap(),
             }
             if examine(&fs, &sample.model) == Outcome::Unnoticed {
-                assert!(is_log(path) && used(&files[path]) <= SEGMENT_HEADER, "nobody has noticed");
+                let bytes = &files[path];
+                let is_behind = is_tree(path) && len.is_some_and(|len| len >= tree_end(bytes));
+                let is_empty = is_log(path) && used(bytes) <= SEGMENT_HEADER;
+                assert!(is_behind || is_empty, "nobody has noticed");
             }
         });
     }
@@ -405,8 +494,56 @@ fn sectors_of_garbage_are_noticed() {
         let garbage = if *zeros { vec![0; end - at] } else { Dice::new(9).bytes(end - at) };
         bytes[*at..end].copy_from_slice(&garbage);
         fs.write_file(path, &bytes).unwrap();
-        assert_eq!(examine(&fs, &sample.model), Outcome::Reported, "nobody has noticed");
+        if examine(&fs, &sample.model) == Outcome::Unnoticed {
+            let mut changed = (*at..end).filter(|&at| bytes[at] != files[path][at]);
+            // A confirmation that is missing is one that was never written.
+            let is_missing = |at| *zeros && at < 2 * PAGE && CONFIRMATION.contains(&(at % PAGE));
+            let says_nothing = is_tree(path) && {
+                let map = map_of_tree(path, &sample.model);
+                changed.all(|at| is_missing(at) || says_nothing_in_tree(&files[path], at, map))
+            };
+            assert!(says_nothing, "nobody has noticed");
+        }
     });
+}
+
+#[test]
+fn pages_of_a_tree_that_were_not_written_are_noticed() {
+    for (keyspace, writes) in [("gamma", 1), ("gamma", 3), ("stray", 2)] {
+        let fs = MemoryFs::new();
+        let db = history::open(&fs).unwrap();
+        let (mut model, mut dice) = (Model::default(), Dice::new(10));
+        history::create(&db, keyspace).unwrap();
+        let path = Path::new(history::PATH).join("keyspaces/1/tree");
+        let mut checkpoint = |first| {
+            put(&db, &mut model, &tree_changes(&mut dice, keyspace, first));
+            db.open_keyspace(keyspace).unwrap().persist().unwrap();
+            read(&fs, &path).unwrap()
+        };
+        let mut files: Vec<_> = (0..=writes).map(&mut checkpoint).collect();
+        let newest = files.pop().unwrap();
+        db.close().unwrap();
+        let closed = read(&fs, &path).unwrap();
+        let mut cases = Vec::new();
+        for (number, older) in files.iter().enumerate() {
+            let pages = (2 * PAGE..tree_end(&closed)).step_by(PAGE);
+            let differs = |at: &usize| older[*at..at + PAGE] != closed[*at..at + PAGE];
+            cases.extend(pages.filter(differs).map(|at| (number, at)));
+        }
+        assert!(cases.len() > 5 && newest[..2 * PAGE] != files[0][..2 * PAGE], "{cases:?}");
+        check_all(cases, |&(number, at)| {
+            let mut bytes = closed.clone();
+            bytes[at..at + PAGE].copy_from_slice(&files[number][at..at + PAGE]);
+            let fs = fs.fork();
+            fs.write_file(&path, &bytes).unwrap();
+            if examine(&fs, &model) == Outcome::Unnoticed {
+                let map = &model.maps[keyspace];
+                let mut changed = (at..at + PAGE).filter(|&at| bytes[at] != closed[at]);
+                let says_nothing = changed.all(|at| says_nothing_in_tree(&closed, at, map));
+                assert!(says_nothing, "nobody has noticed");
+            }
+        });
+    }
 }
 
 /// Ten synced commits, then five that are not, all in the log's first segment.
@@ -448,7 +585,7 @@ fn damage_below_what_was_synced_is_an_error_and_above_it_is_cut_off() {
             }
             Ok(db) => {
                 let state = Fingerprint::of(&db).unwrap();
-                let [left, ..] = history.find(state, 0, [10, 0, 0]).unwrap();
+                let [left, ..] = history.find(state, 0, [10, 0, 0, 0]).unwrap();
                 check_cut(left, &db);
                 cuts += 1;
             }

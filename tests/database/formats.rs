@@ -25,9 +25,10 @@ struct Golden {
     engine: EngineKind,
 }
 
-const GOLDEN: [Golden; 2] = [
+const GOLDEN: [Golden; 3] = [
     Golden { name: "v1", engine: EngineKind::Lsm },
     Golden { name: "v1-hash", engine: EngineKind::Hash },
+    Golden { name: "v1-btree", engine: EngineKind::Btree },
 ];
 
 impl Golden {
@@ -53,8 +54,8 @@ enum Step {
 }
 
 /// Always the same: files of compacted data and others with tombstones for it, which is tables on the deepest level
-/// and on level 0, or segments before a checkpoint and behind it; an unlogged keyspace; and writes that are only in
-/// the log.
+/// and on level 0, or segments before a checkpoint and behind it, or a tree of two levels with free pages; an unlogged keyspace; and
+/// writes that are only in the log.
 fn steps() -> Vec<Step> {
     let put = |name, key: &[u8], value: Vec<u8>| Step::Write(name, key.to_vec(), Some(value));
     let mut steps = Vec::new();
@@ -227,6 +228,10 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
         let levels: Vec<u32> = logged.stats().levels.iter().map(|level| level.level).collect();
         assert!(levels.len() == 2 && levels[0] == 0, "tables on two levels: {levels:?}");
     }
+    if golden.engine == EngineKind::Btree {
+        let tree = logged.stats().tree.unwrap();
+        assert!(tree.levels == 2 && tree.overflow_pages > 0 && tree.free_pages > 0, "{tree:?}");
+    }
     // Writing goes on.
     let mut batch = database.batch();
     batch.put(&logged, "added", "1").put(&unlogged, "added", "2");
@@ -271,14 +276,15 @@ fn what_the_steps_make_is_what_is_expected() {
 fn what_is_stored_is_small_and_has_all_kinds_of_files() {
     for golden in GOLDEN {
         let stored = load(golden);
-        let size: usize = stored.values().map(Vec::len).sum();
-        assert!(size < 1 << 20, "{size} bytes");
+        let size: usize = files_below(&golden.dir()).values().map(Vec::len).sum();
+        assert!(size < 512 << 10, "{size} bytes");
+        let manifests = ["keyspaces/1/manifest-", "keyspaces/2/manifest-"];
         let kinds: &[&str] = match golden.engine {
-            EngineKind::Hash => &[".data", ".index"],
-            _ => &[".table"],
+            EngineKind::Hash => &[".data", ".index", manifests[0], manifests[1]],
+            EngineKind::Btree => &["keyspaces/1/tree", "keyspaces/2/tree"],
+            _ => &[".table", manifests[0], manifests[1]],
         };
-        let all = ["catalog-", "log/", "keyspaces/1/manifest-", "keyspaces/2/manifest-"];
-        for part in all.iter().chain(kinds) {
+        for part in ["catalog-", "log/"].iter().chain(kinds) {
             assert!(stored.keys().any(|name| name.contains(part)), "{part}");
         }
     }

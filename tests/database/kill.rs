@@ -21,7 +21,7 @@ const WRITERS: usize = 2;
 /// In front of what the child says: the test harness says things too.
 const SAYS: &str = "acknowledged ";
 
-/// The layer of all files, and the engine of the first keyspace; the second one is on the other engine.
+/// The layer of all files, and the engine of the first keyspace; the second one is on another engine.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     layer: Layer,
@@ -170,7 +170,7 @@ fn kill_again_and_again(kind: Kind) {
     println!("{kind:?}: {found} writes survived {ROUNDS} kills");
 }
 
-/// Over both engines, if the disk has this layer.
+/// Over every engine, if the disk has this layer.
 fn kill_in(layer: &str) {
     if layers().iter().any(|there| there.to_string() == layer) {
         for engine in ENGINES {

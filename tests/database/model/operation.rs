@@ -7,13 +7,17 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use turbidite::{Durability, EngineKind};
 
+use crate::setup;
+
 /// How many keyspaces there are.
-pub(super) const KEYSPACES: usize = 4;
+pub(super) const KEYSPACES: usize = 2 * setup::ENGINES.len();
 /// Their engines: each with the log and without it.
-pub(super) const ENGINES: [EngineKind; KEYSPACES] =
-    [EngineKind::Lsm, EngineKind::Hash, EngineKind::Lsm, EngineKind::Hash];
+pub(super) const ENGINES: [EngineKind; KEYSPACES] = {
+    let [one, two, three] = setup::ENGINES;
+    [one, two, three, one, two, three]
+};
 /// So many of them, the first ones, have the log.
-pub(super) const LOGGED: usize = 2;
+pub(super) const LOGGED: usize = setup::ENGINES.len();
 
 pub(super) type Key = Vec<u8>;
 
@@ -25,7 +29,7 @@ pub(super) type Write = (usize, Key, Option<usize>);
 pub(super) enum Operation {
     Write(Write),
     Batch(Vec<Write>, Durability),
-    /// Many writes of this length, enough for a flush.
+    /// Many writes of this length: small ones for several leaves, large ones for a flush.
     Fill {
         keyspace: usize,
         len: usize,
@@ -86,6 +90,11 @@ fn durability() -> impl Strategy<Value = Durability> {
     select(vec![Durability::Buffered, Durability::Buffered, Durability::Os, Durability::Sync])
 }
 
+/// The length of the values of a fill.
+fn fill_len() -> impl Strategy<Value = usize> {
+    prop_oneof![1 => 200_usize..1000, 4 => 2000_usize..30_000]
+}
+
 fn bounds() -> impl Strategy<Value = (Bound<Key>, Bound<Key>)> {
     let end = || {
         prop_oneof![
@@ -107,7 +116,7 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
         20 => write().prop_map(Write),
         10 => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
-        5 => (keyspace(), 2000_usize..30_000).prop_map(|(keyspace, len)| Fill { keyspace, len }),
+        5 => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
         8 => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),
         8 => (keyspace(), bounds(), any::<u8>(), old()).prop_map(
             |(keyspace, bounds, pattern, old)| Range { keyspace, bounds, pattern, old }
