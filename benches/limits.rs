@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use turbidite::vfs::{DiskFs, File, Fs, Layer, LayeredFs};
+use turbidite::vfs::{DiskFs, Fs, Layer, LayeredFs};
 
 const RECORDS: usize = 632_000;
 const RECORD: usize = 128;
