@@ -346,7 +346,8 @@ fn flip_everything(sample: &Sample) {
     let mut cases = Vec::new();
     for (path, bytes) in &files {
         for at in places(path, bytes) {
-            let flips = if bytes.len() > SMALL { 1 } else { 2 };
+            let is_probed = is_log(path) || is_tree(path);
+            let flips = if is_probed && bytes.len() > SMALL { 1 } else { 2 };
             let bits = [1 << (at % 8), 0xff].into_iter().take(flips);
             cases.extend(bits.map(|bit: u8| (path.clone(), at, bit)));
         }

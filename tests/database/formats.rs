@@ -201,7 +201,7 @@ fn check(database: &Database) {
         expected().into_iter().map(|(name, map)| (name.to_owned(), map)).collect();
     assert!(contents(database) == expected);
     let report = database.verify().unwrap();
-    assert!(report.problems.is_empty() && report.files >= 5, "{report:?}");
+    assert!(report.problems.is_empty() && report.files >= 4, "{report:?}");
 }
 
 #[test]

@@ -41,8 +41,38 @@ fn child_that_fills_its_disk() {
     };
     check(&db);
     drop((keyspace, db));
-    check(&open().unwrap());
+    let db = open().unwrap();
+    check(&db);
     println!("{written} writes, then {error}");
+    fill_with_a_tree(&db);
+    drop(db);
+    check(&open().unwrap());
+}
+
+/// Fills what is left of the disk, after the log has given back some of it.
+fn fill_with_a_tree(db: &Database) {
+    let options = KeyspaceOptions::btree().layer(Layer::Mmap).log(false);
+    let tree = db.keyspace("tree", options).unwrap();
+    let mut written = 0_u32;
+    let error = loop {
+        for _ in 0..10 {
+            tree.put(written.to_be_bytes(), [written as u8; 1000]).unwrap();
+            written += 1;
+        }
+        match tree.persist() {
+            Ok(()) => assert!(written < 10_000, "the disk never fills up"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(written > 100, "{written}");
+    for number in 0..written {
+        assert_eq!(tree.get(number.to_be_bytes()).unwrap().unwrap(), [number as u8; 1000]);
+    }
+    for number in 0..written {
+        tree.delete(number.to_be_bytes()).unwrap();
+    }
+    println!("{written} writes to the tree, then {error}");
 }
 
 #[test]

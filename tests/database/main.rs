@@ -12,3 +12,4 @@ mod kill;
 mod model;
 mod multi_get;
 mod setup;
+mod steps;

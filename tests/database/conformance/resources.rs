@@ -37,8 +37,9 @@ fn an_empty_database_takes_less_than_a_mebibyte() {
 
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
-    let hash = Setup::memory().engine(EngineKind::Hash);
-    for setup in [Setup::disk(Layer::Mmap), Setup::memory(), hash] {
+    let [hash, tree] =
+        [EngineKind::Hash, EngineKind::Btree].map(|engine| Setup::memory().engine(engine));
+    for setup in [Setup::disk(Layer::Mmap), Setup::memory(), hash, tree] {
         let (database, idle) = setup.start();
         idle.put("idle", "small").unwrap();
         let busy = database.keyspace("busy", setup.options.clone()).unwrap();
@@ -70,9 +71,9 @@ fn memory_stays_within_the_budget() {
     const BUDGET: u64 = 16 * MIB;
     let setup = Setup::disk(Layer::Positional);
     let database = setup.builder().memory_budget(BUDGET as usize).open().unwrap();
-    let keyspaces = [("one", true), ("hash", true), ("three", false)].map(|(name, logged)| {
-        let engine = if name == "hash" { EngineKind::Hash } else { EngineKind::Lsm };
-        database.keyspace(name, options(engine).log(logged)).unwrap()
+    let keyspaces = ENGINES.map(|engine| {
+        let options = options(engine).log(engine != EngineKind::Btree);
+        database.keyspace(&engine.to_string(), options).unwrap()
     });
     let value = vec![5; 1000];
     let records = 160 * MIB / 1000;
