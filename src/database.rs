@@ -130,9 +130,9 @@ impl Database {
     ///
     /// # Errors
     /// `Invalid` if the name is empty or longer than 255 bytes, if the keyspace exists with another engine
-    /// or another choice about the log, if the sizes of the file layer are impossible, or if all page caches
-    /// would take more than half of the memory budget; `Unsupported` if the file system does not offer the file
-    /// layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
+    /// or another choice about the log or the size of pages, if the sizes of the file layer or of a B+ tree are
+    /// impossible, or if all page caches would take more than half of the memory budget; `Unsupported` if the file
+    /// system does not offer the file layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
     /// `Poisoned`, `Closed`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.inner.check_open()?;
@@ -202,8 +202,8 @@ impl Database {
         self.inner.stats()
     }
 
-    /// Reads the catalog, the log from its first needed segment on, and all tables, and checks all checksums,
-    /// orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
+    /// Reads the catalog, the log from its first needed segment on, all tables, segments and trees, and checks all
+    /// checksums, orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
     ///
     /// # Errors
     /// Only if it cannot be run; what is wrong with the data is in the report.

@@ -128,8 +128,9 @@ impl Keyspace {
     }
 
     /// The value of `key`. Cost: memory only if the block it lies in is cached, else as a rule one read: one
-    /// for each table that its filter does not rule out. A table that is not open is opened first. In a hash
-    /// keyspace a probe of memory, and as a rule at most one read.
+    /// for each table that its filter does not rule out. A table that is not open is opened first. In a B+ tree
+    /// a search in one node of each level, each of which may have to be read. In a hash keyspace a probe of memory,
+    /// and as a rule at most one read.
     ///
     /// # Errors
     /// `Corruption` if what was to be read is damaged; `Io`, `Closed`.
@@ -205,7 +206,8 @@ impl Keyspace {
 
     /// Persists, and rewrites the files into their most compact form: what was deleted or overwritten is
     /// gone from them, as far as no snapshot sees it. Cost: reads and writes the whole keyspace; needs disk
-    /// space for a second copy of it meanwhile.
+    /// space for a second copy of it meanwhile. A B+ tree is rewritten in steps and needs a part of that; its
+    /// values in pages of their own stay where they are.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).

@@ -31,7 +31,8 @@
 //!
 //! - What a write survives is chosen by [`Durability`], per database and per batch;
 //!   [`KeyspaceOptions::log`] does without the log.
-//! - The engine is chosen when a keyspace is created: [`KeyspaceOptions::lsm`] keeps keys in order;
+//! - The engine is chosen when a keyspace is created: [`KeyspaceOptions::lsm`] and [`KeyspaceOptions::btree`] keep
+//!   keys in order, the one for many writes, the other for reads with one search in a node of each level;
 //!   [`KeyspaceOptions::hash`] does not, and answers [`get`](Keyspace::get) with one probe of an index in memory
 //!   and as a rule at most one read. Ranges, prefixes and cursors need an order; iterating over everything does not.
 //! - How files are reached is chosen by [`Layer`], for each keyspace and for the log: positional calls, mappings,

@@ -45,13 +45,13 @@ pub struct MemoryStats {
     pub budget: u64,
     /// Memtables of all keyspaces.
     pub memtables: u64,
-    /// Blocks in the block cache.
+    /// Blocks, and nodes of B+ trees, in the block cache.
     pub block_cache: u64,
     /// Indexes and filters of open tables.
     pub tables: u64,
     /// Indexes of hash keyspaces.
     pub indexes: u64,
-    /// Page caches of file layers: what they were given.
+    /// Page caches of file layers, and caches that B+ trees have of their own: what they were given.
     pub page_caches: u64,
 }
 
