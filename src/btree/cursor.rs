@@ -93,7 +93,13 @@ impl TreeCursor {
     }
 
     /// Goes down to a leaf from the node of `level` at `at`.
-    fn descend(&mut self, mut at: Pointer, level: u8, down: Down<'_>) -> Result<()> {
+    fn descend(
+        &mut self,
+        mut at: Pointer,
+        level: u8,
+        down: Down<'_>,
+        past_cache: bool,
+    ) -> Result<()> {
         for level in (1..=level).rev() {
             let node = self.root.node(at, level)?;
             let inner = Inner::new(&node);
@@ -108,7 +114,8 @@ impl TreeCursor {
             at = next;
         }
         let root = &*self.root;
-        let held = match root.node(at, 0)? {
+        let node = if past_cache { root.node_past_cache(at, 0)? } else { root.node(at, 0)? };
+        let held = match node {
             Node::Lent(bytes) => {
                 let start = root.file.offset(at.page()) as usize;
                 Held::Lent(start..start + bytes.len(), OnceCell::new())
@@ -140,7 +147,7 @@ impl TreeCursor {
         self.path.clear();
         self.leaf = None;
         let Some(Top { at, level }) = self.root.top else { return Ok(false) };
-        self.descend(at, level, down)?;
+        self.descend(at, level, down, false)?;
         Ok(true)
     }
 
@@ -163,7 +170,9 @@ impl TreeCursor {
             }
             drop(node);
             self.path.push((at, sibling));
-            self.descend(next, level - 1, if forward { Down::First } else { Down::Last })?;
+            let down = if forward { Down::First } else { Down::Last };
+            // A walk from leaf to leaf drives nothing out of the cache.
+            self.descend(next, level - 1, down, true)?;
             return Ok(true);
         }
         Ok(false)

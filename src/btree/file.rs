@@ -11,7 +11,7 @@
 //! Thread safety: any thread may read. Whoever writes a page sees to it that nobody reads it: pages in use are never
 //! written. [`forget`](PageFile::forget) is called before a page is written anew.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,9 +34,13 @@ pub(super) struct PageFile {
     path: PathBuf,
     identity: u64,
     page_size: usize,
+    /// Whether nodes are copied out of what the file gives: views that are kept would hold on to the frames of a page
+    /// cache below.
+    copies: bool,
     cache: Arc<BlockCache>,
     cached: Chunks<Arc<FileBlocks>>,
-    /// For files that lend their bytes: which pages have been checked, a bit each.
+    /// Which pages have begun a node that passed the check since they were last written, a bit each. Read again, its
+    /// checksum is checked, unless the file lends its bytes: those have not gone.
     checked: Chunks<Box<[AtomicU64]>>,
     /// Bytes of inner nodes that trees may still keep, beside the cache.
     room: AtomicUsize,
@@ -105,9 +109,11 @@ impl PageFile {
         identity: u64,
         page_size: usize,
         cache: Arc<BlockCache>,
+        copies: bool,
         most_kept: usize,
     ) -> Self {
         Self {
+            copies,
             room: AtomicUsize::new(most_kept),
             file,
             path: path.to_path_buf(),
@@ -175,7 +181,6 @@ impl PageFile {
         let bytes = bytes.ok_or_else(|| self.outside(at))?;
         if !self.is_checked(at.page()) {
             self.check(bytes, at)?;
-            self.set_checked(at.page());
         }
         self.expect_level(bytes, at, level)?;
         Ok(Node::Lent(bytes))
@@ -194,7 +199,14 @@ impl PageFile {
     /// The bytes of the node at `at`, not yet checked.
     fn read(&self, at: Pointer) -> Result<View> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.file.view(self.range(at)).map_err(|error| self.short(at, error))
+        let Range { start, end } = self.range(at);
+        let read = if self.copies {
+            let mut bytes = vec![0; (end - start) as usize];
+            self.file.read_at(start, &mut bytes).map(|()| View::from(bytes))
+        } else {
+            self.file.view(start..end)
+        };
+        read.map_err(|error| self.short(at, error))
     }
 
     /// Whether the node at `at` is cached.
@@ -213,6 +225,7 @@ impl PageFile {
     pub(super) fn admit(&self, at: Pointer, level: u8, view: View) -> Result<View> {
         self.check(&view, at)?;
         self.expect_level(&view, at, level)?;
+        let view = if self.copies { View::from(view.to_vec()) } else { view };
         self.keep(at, view.clone());
         Ok(view)
     }
@@ -282,13 +295,19 @@ impl PageFile {
         self.cached.made().map(|blocks| blocks.memory()).sum::<usize>() + bits
     }
 
-    fn range(&self, at: Pointer) -> std::ops::Range<u64> {
+    fn range(&self, at: Pointer) -> Range<u64> {
         self.offset(at.page())..self.offset(at.page() + at.pages())
     }
 
     fn check(&self, bytes: &[u8], at: Pointer) -> Result<()> {
-        let checked = node::check(bytes, self.identity, self.offset(at.page()), self.page_size);
-        checked.map_err(|what| self.damaged(at, what))?;
+        let offset = self.offset(at.page());
+        if !self.is_checked(at.page()) {
+            let checked = node::check(bytes, self.identity, offset, self.page_size);
+            checked.map_err(|what| self.damaged(at, what))?;
+            self.set_checked(at.page());
+        } else if !node::is_whole(bytes, self.identity, offset) {
+            return Err(self.damaged(at, "the checksum of a node does not match"));
+        }
         self.expect_generation(at, node::generation(bytes))
     }
 

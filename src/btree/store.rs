@@ -139,10 +139,18 @@ impl Store {
             return Err(Error::corruption(&writer::path(dir), 12, what));
         }
         let most_cached = options.max_cached_pages;
+        let copies = layer.page_cache_pages().is_some();
         let (blocks, most_kept) = cache_for(&context, page_size, most_cached);
         let path = writer::path(dir);
-        let file =
-            Arc::new(PageFile::new(file, &path, context.identity, page_size, blocks, most_kept));
+        let file = Arc::new(PageFile::new(
+            file,
+            &path,
+            context.identity,
+            page_size,
+            blocks,
+            copies,
+            most_kept,
+        ));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(b"", &context.budget);
         let unused = writer.space().unused();
@@ -350,8 +358,10 @@ impl Store {
         let path = writer::path(&self.context.dir);
         let file = self.context.fs.open(&path, access, layer)?;
         let (identity, page_size) = (old.identity(), old.page_size());
+        let copies = layer.page_cache_pages().is_some();
         let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
-        let file = Arc::new(PageFile::new(file, &path, identity, page_size, blocks, most_kept));
+        let file =
+            Arc::new(PageFile::new(file, &path, identity, page_size, blocks, copies, most_kept));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(writer, &root, |_| {});

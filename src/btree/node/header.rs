@@ -115,8 +115,9 @@ pub(crate) fn seal(node: &mut [u8], identity: u64, offset: u64, generation: u64)
     node[..CHECKSUM].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Whether the checksum of a node is the one its bytes and its place have.
-pub(super) fn is_whole(node: &[u8], identity: u64, offset: u64) -> bool {
+/// Whether the checksum of a node is the one its bytes and its place have: all that need be asked of a node that has
+/// been [checked](super::check) before and is read again.
+pub(crate) fn is_whole(node: &[u8], identity: u64, offset: u64) -> bool {
     let sum = checksum::bound(identity, offset, &node[CHECKSUM..]);
     node[..CHECKSUM] == sum.to_le_bytes()
 }
