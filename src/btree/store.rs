@@ -210,22 +210,21 @@ impl Store {
     // ---- background ----
 
     fn schedule_flush(&self) {
-        self.jobs.schedule(Work::Flush, &self.this, Self::flush_all);
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
-    /// The flush job: checkpoints until nothing is frozen.
-    fn flush_all(&self) {
+    /// The flush job: one checkpoint, then room for other keyspaces. A checkpoint of scattered writes takes longer than
+    /// writers take for the next memtable.
+    fn flush_one(&self) {
         let Some(running) = self.jobs.begin(Work::Flush) else { return };
-        loop {
-            let Some(frozen) = self.state.load().memtables.oldest_frozen().cloned() else { break };
-            if running.persistently(|| self.checkpoint(&frozen)).is_none() {
-                break;
-            }
+        let frozen = self.state.load().memtables.oldest_frozen().cloned();
+        if let Some(frozen) = frozen
+            && running.persistently(|| self.checkpoint(&frozen)).is_some()
+        {
             self.jobs.notify();
             self.context.host.persisted();
         }
         drop(running);
-        // A memtable may have been frozen after the last look.
         let is_due = !self.state.load().memtables.frozen.is_empty();
         if is_due && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
