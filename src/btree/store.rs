@@ -195,15 +195,10 @@ impl Store {
     }
 
     fn freeze(&self, last: Seqno) {
-        let budget = &self.context.budget;
-        let Some(frozen) = self.state.load().memtables.freeze(last, budget) else { return };
+        let next = self.state.load().memtables.next(&self.context.budget);
+        let Some(next) = next else { return };
         self.learning.store(false, Ordering::Relaxed);
-        self.change_state(|state| {
-            // The flush thread may have taken away the oldest one meanwhile.
-            let Memtables { active, frozen: mut rest } = frozen;
-            rest.truncate(state.memtables.frozen.len() + 1);
-            state.memtables = Memtables { active, frozen: rest };
-        });
+        self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();
     }
 

@@ -292,7 +292,7 @@ impl Store {
     // ---- background ----
 
     fn schedule_flush(&self) {
-        self.jobs.schedule(Work::Flush, &self.this, Self::flush_all);
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
     pub(super) fn schedule_upkeep(&self) {
@@ -301,14 +301,13 @@ impl Store {
         }
     }
 
-    /// The flush job: writes segments until none is sealed.
-    fn flush_all(&self) {
+    /// The flush job: writes what was sealed together, then makes room for other keyspaces.
+    fn flush_one(&self) {
         let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
-        loop {
-            let Some(sealed) = lock(&self.sealed).front().cloned() else { break };
-            if flushing.persistently(|| self.flush(&sealed)).is_none() {
-                break;
-            }
+        let sealed = lock(&self.sealed).front().cloned();
+        if let Some(sealed) = sealed
+            && flushing.persistently(|| self.flush(&sealed)).is_some()
+        {
             // Those who wait want its memory.
             drop(sealed);
             self.jobs.notify();
@@ -316,7 +315,6 @@ impl Store {
             self.context.host.persisted();
         }
         drop(flushing);
-        // Something may have been sealed after the last look.
         if self.first_sealed().is_some() && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
         }

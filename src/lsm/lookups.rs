@@ -71,7 +71,7 @@ impl State {
 impl Lookups<'_> {
     fn in_memtables(&mut self) {
         for (position, key) in self.keys.iter().enumerate() {
-            match self.state.in_memtables(key, self.at) {
+            match self.state.memtables.get(key, self.at) {
                 Some(found) => self.answers[position] = live(found),
                 None => {
                     let hash = hash::hash64(key);

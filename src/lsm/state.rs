@@ -9,22 +9,12 @@ use super::version::{LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
 use crate::iter::Merge;
-use crate::memtable::Memtable;
-
-/// A memtable that takes no more writes and waits for its flush.
-#[derive(Clone, Debug)]
-pub(crate) struct Frozen {
-    pub(crate) memtable: Arc<Memtable>,
-    /// The state it was cut at: all writes up to here are in it or in what is older.
-    pub(crate) last: Seqno,
-}
+use crate::memtable::Memtables;
 
 /// One state of the tree. Never changed as a whole; only the active memtable grows.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    pub(crate) active: Arc<Memtable>,
-    /// Newest first.
-    pub(crate) frozen: Vec<Frozen>,
+    pub(crate) memtables: Memtables,
     pub(crate) version: Arc<Version>,
 }
 
@@ -37,7 +27,7 @@ impl State {
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
         let hash = hash::hash64(key);
         self.prefetch(key, hash);
-        if let Some(found) = self.in_memtables(key, at) {
+        if let Some(found) = self.memtables.get(key, at) {
             return Ok(live(found));
         }
         for table in self.tables_for(key) {
@@ -46,15 +36,6 @@ impl State {
             }
         }
         Ok(None)
-    }
-
-    /// The newest entry of `key` in the memtables.
-    #[inline]
-    pub(super) fn in_memtables(&self, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
-        let memtables =
-            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
-        let mut memtables = memtables.filter(|memtable| !memtable.is_empty());
-        memtables.find_map(|memtable| memtable.get(key, at))
     }
 
     /// The tables whose range of keys holds `key`, those with newer entries first.
@@ -89,12 +70,7 @@ impl State {
 
     /// A cursor over all entries.
     pub(crate) fn entries(&self) -> Merge<PartCursor> {
-        let memtables =
-            std::iter::once(&self.active).chain(self.frozen.iter().map(|f| &f.memtable));
-        let mut parts: Vec<_> = memtables
-            .filter(|memtable| !memtable.is_empty())
-            .map(|memtable| PartCursor::Left(memtable.cursor()))
-            .collect();
+        let mut parts: Vec<_> = self.memtables.cursors().map(PartCursor::Left).collect();
         let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Point));
         parts.extend(self.version.levels[0].iter().map(|table| run(vec![Arc::clone(table)])));
         let deeper = self.version.levels[1..].iter().filter(|level| !level.is_empty());

@@ -18,7 +18,7 @@ use super::compaction::merge::{Output, write_tables};
 use super::compaction::policy::{self, Choice, Shape};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
-use super::state::{Frozen, State};
+use super::state::State;
 use super::table::{ReadMode, TableOptions};
 use super::version::{
     Edit, Home, LEVELS, Manifest, TableFile, Version, check_tables_exist, remove_leftovers,
@@ -29,13 +29,11 @@ use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
-use crate::memtable::Memtable;
+use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::Layer;
 
-/// After so many entries in a new tree's first memtable, the prefix its keys share is known well enough.
-const ENTRIES_TO_LEARN_FROM: u64 = 1024;
 /// A keyspace kept in an LSM-tree.
 pub(crate) struct Tree {
     context: Context,
@@ -81,11 +79,10 @@ impl Tree {
         let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
         let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
         let prefix = version.ends().map(|(a, b)| a[..common_prefix_len(a, b)].to_vec());
-        let active = Memtable::new(prefix.as_deref().unwrap_or_default(), Arc::clone(budget));
+        let memtables = Memtables::new(prefix.as_deref().unwrap_or_default(), budget);
         let pressure = policy::pressure(&version);
         let learning = prefix.is_none();
-        let state =
-            State { active: Arc::new(active), frozen: Vec::new(), version: Arc::new(version) };
+        let state = State { memtables, version: Arc::new(version) };
         Arc::new_cyclic(|this| Self {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
@@ -117,41 +114,17 @@ impl Tree {
 
     /// Freezes the active memtable at `last` and starts a new one.
     fn freeze(&self, last: Seqno) {
-        let active = Arc::clone(&self.state.load().active);
-        let Some((first, largest)) = active.ends() else { return };
-        let prefix = &first[..common_prefix_len(&first, &largest)];
-        let next = Arc::new(Memtable::new(prefix, Arc::clone(&self.context.budget)));
+        let next = self.state.load().memtables.next(&self.context.budget);
+        let Some(next) = next else { return };
         self.learning.store(false, Ordering::Relaxed);
-        self.change_state(|state| {
-            let memtable = std::mem::replace(&mut state.active, next);
-            state.frozen.insert(0, Frozen { memtable, last });
-        });
+        self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();
-    }
-
-    /// Rebuilds the first memtable with the prefix that its keys turn out to share.
-    fn learn_prefix(&self, active: &Arc<Memtable>) {
-        self.learning.store(false, Ordering::Relaxed);
-        let Some((first, last)) = active.ends() else { return };
-        let prefix = &first[..common_prefix_len(&first, &last)];
-        if prefix.len() <= active.prefix().len() || active.entries() > 16 * ENTRIES_TO_LEARN_FROM {
-            return;
-        }
-        let rebuilt = Memtable::new(prefix, Arc::clone(&self.context.budget));
-        let mut cursor = active.cursor();
-        let mut next = cursor.seek_to_first();
-        while next.is_ok() && cursor.is_valid() {
-            rebuilt.insert(cursor.key(), cursor.trailer(), cursor.value());
-            next = cursor.next();
-        }
-        rebuilt.set_oldest(active.oldest());
-        self.change_state(|state| state.active = Arc::new(rebuilt));
     }
 
     // ---- background ----
 
     fn schedule_flush(&self) {
-        self.jobs.schedule(Work::Flush, &self.this, Self::flush_all);
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
     fn schedule_compaction(&self) {
@@ -164,21 +137,20 @@ impl Tree {
         policy::pick(&self.state.load().version, &self.shape)
     }
 
-    /// The flush job: flushes until nothing is frozen.
-    fn flush_all(&self) {
+    /// The flush job: one memtable, then room for other keyspaces.
+    fn flush_one(&self) {
         let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
-        loop {
-            let Some(frozen) = self.state.load().frozen.last().cloned() else { break };
-            if flushing.persistently(|| self.flush(&frozen)).is_none() {
-                break;
-            }
+        let frozen = self.state.load().memtables.oldest_frozen().cloned();
+        if let Some(frozen) = frozen
+            && flushing.persistently(|| self.flush(&frozen)).is_some()
+        {
             self.jobs.notify();
             self.schedule_compaction();
             self.context.host.persisted();
         }
         drop(flushing);
-        // A memtable may have been frozen after the last look.
-        if !self.state.load().frozen.is_empty() && self.jobs.trouble_of(Work::Flush).is_none() {
+        let is_due = !self.state.load().memtables.frozen.is_empty();
+        if is_due && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
         }
     }
@@ -207,7 +179,7 @@ impl Tree {
         }
         let added = tables.into_iter().map(|table| (0, table)).collect();
         self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state| {
-            state.frozen.pop();
+            state.memtables.frozen.pop();
         })?;
         self.persisted.fetch_max(frozen.last, Ordering::Release);
         frozen.memtable.set_flushed();
@@ -292,17 +264,20 @@ impl Engine for Tree {
 
     fn apply(&self, write: &Write<'_>) {
         let trailer = Trailer::new(write.seqno, write.kind);
-        self.state.load().active.insert(write.key, trailer, write.value);
+        self.state.load().memtables.active.insert(write.key, trailer, write.value);
     }
 
     fn end_batch(&self, last: Seqno) {
         let state = self.state.load();
-        if state.active.memory() >= self.context.budget.memtable {
+        let active = &state.memtables.active;
+        if active.memory() >= self.context.budget.memtable {
             self.freeze(last);
-        } else if state.active.entries() >= ENTRIES_TO_LEARN_FROM
-            && self.learning.load(Ordering::Relaxed)
+        } else if active.entries() >= ENTRIES_TO_LEARN_FROM && self.learning.load(Ordering::Relaxed)
         {
-            self.learn_prefix(&state.active);
+            self.learning.store(false, Ordering::Relaxed);
+            if let Some(learned) = active.with_learned_prefix(&self.context.budget) {
+                self.change_state(|state| state.memtables.active = Arc::new(learned));
+            }
         }
     }
 
@@ -311,7 +286,8 @@ impl Engine for Tree {
     }
 
     fn persist(&self) -> Result<()> {
-        let Some(last) = self.state.load().frozen.first().map(|frozen| frozen.last) else {
+        let Some(last) = self.state.load().memtables.frozen.first().map(|frozen| frozen.last)
+        else {
             return Ok(());
         };
         self.jobs.forget_trouble(Work::Flush);
@@ -324,9 +300,7 @@ impl Engine for Tree {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        let state = self.state.load();
-        let oldest = state.frozen.last().map_or(&state.active, |frozen| &frozen.memtable);
-        oldest.oldest()
+        self.state.load().memtables.oldest()
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
@@ -367,12 +341,12 @@ impl Engine for Tree {
         if self.context.read_only {
             return Ok(());
         }
-        if !self.state.load().frozen.is_empty() {
+        if !self.state.load().memtables.frozen.is_empty() {
             self.schedule_flush();
         }
         self.schedule_compaction();
         let settled = |jobs: &Status| {
-            jobs.is_idle() && self.state.load().frozen.is_empty() && self.due().is_none()
+            jobs.is_idle() && self.state.load().memtables.frozen.is_empty() && self.due().is_none()
         };
         self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
@@ -394,19 +368,15 @@ impl Engine for Tree {
                 report.problems.push(error);
             }
         }
-        report.entries += state.active.entries();
-        report.entries += state.frozen.iter().map(|frozen| frozen.memtable.entries()).sum::<u64>();
+        report.entries += state.memtables.entries();
     }
 
     fn active_bytes(&self) -> usize {
-        let state = self.state.load();
-        if state.active.is_empty() { 0 } else { state.active.memory() }
+        self.state.load().memtables.active_bytes()
     }
 
     fn stats(&self) -> KeyspaceStats {
         let state = self.state.load_full();
-        let memtables =
-            || std::iter::once(&state.active).chain(state.frozen.iter().map(|f| &f.memtable));
         let levels: Vec<LevelStats> = state
             .version
             .levels
@@ -422,9 +392,9 @@ impl Engine for Tree {
             .collect();
         KeyspaceStats {
             entries: levels.iter().map(|level| level.entries).sum::<u64>()
-                + memtables().map(|memtable| memtable.entries()).sum::<u64>(),
+                + state.memtables.entries(),
             disk_bytes: levels.iter().map(|level| level.bytes).sum(),
-            memory_bytes: memtables().map(|memtable| memtable.memory() as u64).sum(),
+            memory_bytes: state.memtables.memory() as u64,
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
             levels,

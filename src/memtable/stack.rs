@@ -52,12 +52,16 @@ impl Memtables {
         self.all().map(Memtable::cursor)
     }
 
-    /// The same with the active one frozen at `last` and a new one in its place; `None` if it is empty.
-    pub(crate) fn freeze(&self, last: Seqno, budget: &Arc<Budget>) -> Option<Self> {
-        let next = Memtable::new(&self.active.common_prefix()?, Arc::clone(budget));
-        let frozen = Frozen { memtable: Arc::clone(&self.active), last };
-        let frozen = std::iter::once(frozen).chain(self.frozen.iter().cloned()).collect();
-        Some(Self { active: Arc::new(next), frozen })
+    /// An empty memtable to go on with when the active one is frozen; `None` if that is empty.
+    pub(crate) fn next(&self, budget: &Arc<Budget>) -> Option<Arc<Memtable>> {
+        let prefix = self.active.common_prefix()?;
+        Some(Arc::new(Memtable::new(&prefix, Arc::clone(budget))))
+    }
+
+    /// Freezes the active one at `last`, and goes on with `next`.
+    pub(crate) fn freeze(&mut self, next: Arc<Memtable>, last: Seqno) {
+        let memtable = std::mem::replace(&mut self.active, next);
+        self.frozen.insert(0, Frozen { memtable, last });
     }
 
     /// The one to be flushed next.
@@ -122,12 +126,12 @@ mod tests {
     fn newer_memtables_come_first_and_the_next_one_expects_the_prefix() {
         let budget = Arc::new(Budget::new(8 << 20));
         let mut memtables = Memtables::new(b"", &budget);
-        assert!(memtables.freeze(0, &budget).is_none() && memtables.oldest().is_none());
+        assert!(memtables.next(&budget).is_none() && memtables.oldest().is_none());
         for seqno in 1..=3 {
             let trailer = Trailer::new(seqno, Kind::Put);
             memtables.active.insert(b"same", trailer, &seqno.to_le_bytes());
             memtables.active.insert(&[b's', b'a', seqno as u8], trailer, b"");
-            memtables = memtables.freeze(seqno, &budget).unwrap();
+            memtables.freeze(memtables.next(&budget).unwrap(), seqno);
             assert_eq!(memtables.active.prefix(), b"sa");
         }
         for at in 1..=3 {
