@@ -157,7 +157,7 @@ impl KeyspaceOptions {
     }
 
     /// A keyspace in a hash table, with positional files and the log. It has no order: ranges, prefixes and
-    /// cursors answer `Unsupported`. Its index is in memory, about 19 bytes for each key, and all indexes
+    /// cursors answer `Unsupported`. Its index is in memory, about 17 bytes for each key, and all indexes
     /// together may take half of the memory budget.
     #[must_use]
     pub fn hash() -> Self {
