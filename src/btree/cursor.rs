@@ -62,7 +62,11 @@ impl TreeCursor {
             self.path.push((at, child));
             at = next;
         }
-        self.leaf = Some(self.root.leaf_to_keep(at)?);
+        let view = self.root.leaf_to_keep(at)?;
+        if Leaf::new(&view).is_empty() {
+            return Err(self.root.file.damaged(at, "the leaf has no records"));
+        }
+        self.leaf = Some(view);
         Ok(())
     }
 
@@ -76,7 +80,7 @@ impl TreeCursor {
         Ok(true)
     }
 
-    /// Goes to the leaf behind or in front of this one; false if there is none.
+    /// Goes to the leaf behind or in front of this one, whose last or first key is in `key`; false if there is none.
     fn step(&mut self, forward: bool) -> Result<bool> {
         self.leaf = None;
         let Some(top) = self.root.top else { return Ok(false) };
@@ -93,39 +97,55 @@ impl TreeCursor {
             drop(node);
             self.path.push((at, sibling));
             self.descend(next, level - 1, if forward { Down::First } else { Down::Last })?;
-            return Ok(true);
+            return self.expect_order(next, forward).map(|()| true);
         }
         Ok(false)
     }
 
-    /// Stands on record `index`, or on the first one of the leaves behind if there is none.
-    fn settle_forward(&mut self, mut index: usize) -> Result<()> {
-        self.is_valid = false;
-        while let Some(view) = &self.leaf {
-            if index < Leaf::new(view).len() {
-                return self.stand_on(index);
-            }
-            index = 0;
-            if !self.step(true)? {
-                break;
+    /// An error unless all keys of this leaf are behind or in front of `key`: pointers of a damaged tree could lead to
+    /// the same leaves again and again.
+    fn expect_order(&self, at: Pointer, forward: bool) -> Result<()> {
+        let Some(view) = &self.leaf else { return Ok(()) };
+        let leaf = Leaf::new(view);
+        let in_front = leaf.lower_bound(&self.key);
+        let is_in_order = match forward {
+            true => in_front == 0 && !leaf.key_is(0, &self.key),
+            false => in_front == leaf.len(),
+        };
+        match is_in_order {
+            true => Ok(()),
+            false => {
+                Err(self.root.file.damaged(at, "its keys are not those between its neighbours'"))
             }
         }
-        Ok(())
     }
 
-    /// Stands on the record in front of `end`, or on the last one of the leaves in front if there is none.
-    fn settle_backward(&mut self, mut end: usize) -> Result<()> {
+    /// Stands on record `index`, or on the first one of the leaf behind if there is none.
+    fn settle_forward(&mut self, index: usize) -> Result<()> {
         self.is_valid = false;
-        while self.leaf.is_some() {
-            if let Some(index) = end.checked_sub(1) {
-                return self.stand_on(index);
-            }
-            if !self.step(false)? {
-                break;
-            }
-            end = self.leaf.as_ref().map_or(0, |view| Leaf::new(view).len());
+        let Some(view) = &self.leaf else { return Ok(()) };
+        let leaf = Leaf::new(view);
+        if index < leaf.len() {
+            return self.stand_on(index);
         }
-        Ok(())
+        leaf.key_into(leaf.len() - 1, &mut self.key);
+        if self.step(true)? { self.stand_on(0) } else { Ok(()) }
+    }
+
+    /// Stands on the record in front of `end`, or on the last one of the leaf in front if there is none.
+    fn settle_backward(&mut self, end: usize) -> Result<()> {
+        self.is_valid = false;
+        let Some(view) = &self.leaf else { return Ok(()) };
+        if let Some(index) = end.checked_sub(1) {
+            return self.stand_on(index);
+        }
+        Leaf::new(view).key_into(0, &mut self.key);
+        if self.step(false)? { self.stand_on(self.len() - 1) } else { Ok(()) }
+    }
+
+    /// How many records the leaf has.
+    fn len(&self) -> usize {
+        self.leaf.as_ref().map_or(0, |view| Leaf::new(view).len())
     }
 
     #[inline]
@@ -162,8 +182,7 @@ impl EntryCursor for TreeCursor {
         if !self.start(Down::Last)? {
             return Ok(());
         }
-        let end = self.leaf.as_ref().map_or(0, |view| Leaf::new(view).len());
-        self.settle_backward(end)
+        self.settle_backward(self.len())
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {

@@ -182,12 +182,17 @@ impl PageFile {
     /// The bytes of the node at `at`, not yet checked.
     fn read(&self, at: Pointer) -> Result<View> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.file.view(self.range(at)).map_err(|error| self.short(at, error))
+        self.file.view(self.range(at)).map_err(|error| self.unread(at, error))
     }
 
     /// Whether the node at `at` is cached.
     pub(super) fn is_cached(&self, at: Pointer) -> bool {
         self.cached.get(at.page()).is_some_and(|(blocks, index)| blocks.contains(index))
+    }
+
+    /// The error for a node at `at` that could not be read.
+    pub(super) fn unread(&self, at: Pointer, error: Error) -> Error {
+        self.short(at, self.range(at).end, error)
     }
 
     /// What is to be read for the node at `at`.
@@ -197,6 +202,8 @@ impl PageFile {
 
     /// Checks the bytes of the node at `at`, which have just been read and must be one of `level`, and caches them.
     pub(super) fn admit(&self, at: Pointer, level: u8, view: View) -> Result<View> {
+        // Its pages may be used again while values of it are still held.
+        let view = if self.file.shares() { View::from(view.to_vec()) } else { view };
         self.check(&view, at)?;
         self.expect_level(&view, at, level)?;
         self.keep(at, view.clone());
@@ -241,14 +248,14 @@ impl PageFile {
     pub(super) fn overflow(&self, at: Pointer, len: u64) -> Result<Slice> {
         let start = self.offset(at.page());
         let end = start + OVERFLOW_HEADER as u64 + len;
-        let view = self.file.view(start..end).map_err(|e| self.short(at, e))?;
+        let view = self.file.view(start..end).map_err(|error| self.short(at, end, error))?;
         let sum = checksum::bound(self.identity, start, &view[4..]);
         if view[..4] != sum.to_le_bytes() || view[4..8] != [0; 4] {
             return Err(self.damaged(at, "a value's checksum is not that of its bytes"));
         }
         let generation = u64::from_le_bytes(view[8..16].try_into().expect("8 bytes"));
         self.expect_generation(at, generation)?;
-        if self.file.lends() {
+        if self.file.shares() {
             // Its pages may be used again while the value is still held.
             return Ok(Slice::from(view[OVERFLOW_HEADER..].to_vec()));
         }
@@ -308,9 +315,8 @@ impl PageFile {
         self.damaged(at, "a pointer leads behind the end of the tree's pages")
     }
 
-    /// A pointer that leads past the end of the file is damage, not an error of reading.
-    fn short(&self, at: Pointer, error: Error) -> Error {
-        let end = self.range(at).end;
+    /// What ends behind the end of the file is damage, not an error of reading.
+    fn short(&self, at: Pointer, end: u64, error: Error) -> Error {
         match self.file.len() {
             Ok(len) if len < end => self.outside(at),
             _ => error,

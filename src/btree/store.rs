@@ -11,7 +11,7 @@
 //!
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies writes and
 //! freezes memtables. The file is written by who holds `writer`: the flush thread, or one who compacts or closes. Order of
-//! locks: `writer`, then `swap`, which is held over no I/O.
+//! locks: `writer`, `reached`, then `swap`, which is held over no I/O.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,8 +40,10 @@ use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
 use crate::vfs::{Access, Layer};
 
 /// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.
-const STEP_BYTES: u64 = 16 << 20;
+const STEP_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 const STEP_SHARE: u64 = 16;
+/// The share of the file that may be free when all has been written anew.
+const LEFT_SHARE: u64 = 64;
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -127,8 +129,8 @@ impl Store {
             );
             return Err(Error::corruption(&writer::path(dir), 12, what));
         }
-        let most_cached = options.max_cached_pages;
-        let (cache, memory) = cache_for(&context, page_size, most_cached)?;
+        let mut reached = Reached { layer, most_cached: None, memory: None };
+        let cache = reached.cache(&context, page_size, options.max_cached_pages)?;
         let path = writer::path(dir);
         let file = Arc::new(PageFile::new(file, &path, context.identity, page_size, cache));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
@@ -140,7 +142,7 @@ impl Store {
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             writer: Mutex::new(writer),
-            reached: Mutex::new(Reached { layer, most_cached, memory }),
+            reached: Mutex::new(reached),
             persisted: AtomicU64::new(meta.persisted),
             reach: AtomicU64::new(meta.reach),
             learning: AtomicBool::new(true),
@@ -255,7 +257,8 @@ impl Store {
             self.install(&writer, &root, |state| {
                 state.older.extend(older.take().into_iter().flatten());
                 if made.is_complete {
-                    state.memtables.frozen.pop();
+                    let is_this = |oldest: &mut Frozen| Arc::ptr_eq(&oldest.memtable, memtable);
+                    state.memtables.frozen.pop_if(is_this);
                 }
             });
             if made.is_complete {
@@ -266,7 +269,11 @@ impl Store {
         memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         drop(root);
-        self.cut_end(&mut writer, false)
+        // The checkpoint has been made, and must not be made again.
+        if let Err(error) = self.cut_end(&mut writer, false) {
+            log::warn!("cannot cut off what is free: {error}");
+        }
+        Ok(())
     }
 
     /// Lets readers see the tree that the file holds now, and what else changes with it.
@@ -286,28 +293,46 @@ impl Store {
         Ok(())
     }
 
-    /// Writes all leaves anew, filled, from the front of the file on.
+    /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed, until that
+    /// makes the file no shorter.
     fn rewrite_all(&self) -> Result<()> {
         let mut writer = lock(&self.writer);
-        let stop = || self.jobs.is_stopping();
         // Trees that nobody sees any more hold no pages from here on.
         self.change_state(|_| {});
-        let mut from = None;
+        self.rewrite_leaves(&mut writer, None)?;
         loop {
-            let root = Arc::clone(&self.state.load().root);
-            let most_pages = step(&writer);
-            let counts = writer.meta().counts;
-            let source = Source::<MemtableCursor>::Everything(&mut from);
-            let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
-            let (persisted, reach) = (writer.meta().persisted, writer.meta().reach);
-            let next = writer.commit(&made, persisted, reach)?;
-            self.install(&writer, &next, |_| {});
-            if made.is_complete {
+            self.cut_end(&mut writer, true)?;
+            let (end, used) = (writer.space().end(), writer.used());
+            if end - used <= end / LEFT_SHARE {
+                break;
+            }
+            self.rewrite_leaves(&mut writer, Some(used))?;
+            self.cut_end(&mut writer, true)?;
+            if writer.space().end() >= end - end / LEFT_SHARE {
                 break;
             }
         }
         self.compactions.fetch_add(1, Ordering::Relaxed);
-        self.cut_end(&mut writer, true)
+        Ok(())
+    }
+
+    /// Writes leaves anew, all or those `behind` so many pages.
+    fn rewrite_leaves(&self, writer: &mut Writer, behind: Option<u64>) -> Result<()> {
+        let stop = || self.jobs.is_stopping();
+        let mut from = None;
+        loop {
+            let root = Arc::clone(&self.state.load().root);
+            let most_pages = step(writer);
+            let counts = writer.meta().counts;
+            let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, behind };
+            let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
+            let (persisted, reach) = (writer.meta().persisted, writer.meta().reach);
+            let next = writer.commit(&made, persisted, reach)?;
+            self.install(writer, &next, |_| {});
+            if made.is_complete {
+                return Ok(());
+            }
+        }
     }
 
     /// The file, reached through `layer` and cached as is asked for.
@@ -316,17 +341,25 @@ impl Store {
         let access = if self.context.read_only { Access::Read } else { Access::Write };
         let old = Arc::clone(writer.file());
         if !self.context.read_only {
-            old.file.sync()?;
+            writer.sync()?;
         }
         let path = writer::path(&self.context.dir);
         let file = self.context.fs.open(&path, access, layer)?;
-        let (cache, memory) = cache_for(&self.context, old.page_size(), most_cached)?;
         let (identity, page_size) = (old.identity(), old.page_size());
+        let mut reached = lock(&self.reached);
+        let before = reached.most_cached;
+        let cache = reached.cache(&self.context, page_size, most_cached)?;
         let file = Arc::new(PageFile::new(file, &path, identity, page_size, cache));
         let seqno = self.state.load().root.seqno;
-        let root = writer.set_file(file, seqno)?;
+        let root = match writer.set_file(file, seqno) {
+            Ok(root) => root,
+            Err(error) => {
+                reached.cache(&self.context, page_size, before)?;
+                return Err(error);
+            }
+        };
         self.install(&writer, &root, |_| {});
-        *lock(&self.reached) = Reached { layer, most_cached, memory };
+        reached.layer = layer;
         Ok(())
     }
 }
@@ -337,16 +370,27 @@ fn step(writer: &Writer) -> u64 {
     (STEP_BYTES / page_size).max(writer.space().end() / STEP_SHARE)
 }
 
-/// The cache of a keyspace: the database's, or one of its own with the memory for that.
-fn cache_for(
-    context: &Context,
-    page_size: usize,
-    most_cached: Option<u32>,
-) -> Result<(Arc<BlockCache>, Option<PageMemory>)> {
-    let Some(pages) = most_cached else { return Ok((Arc::clone(&context.blocks), None)) };
-    let bytes = pages as usize * page_size;
-    let memory = PageMemory::new(&context.budget, bytes)?;
-    Ok((Arc::new(BlockCache::of_blocks(u64::from(pages), page_size)), Some(memory)))
+impl Reached {
+    /// Makes the cache of a keyspace: the database's, or one of its own, for which memory is set aside in place of that
+    /// of the one before. After an error all is as it was.
+    fn cache(
+        &mut self,
+        context: &Context,
+        page_size: usize,
+        most_cached: Option<u32>,
+    ) -> Result<Arc<BlockCache>> {
+        let bytes = most_cached.map(|pages| pages as usize * page_size);
+        match (&mut self.memory, bytes) {
+            (memory, None) => *memory = None,
+            (Some(memory), Some(bytes)) => memory.resize(bytes)?,
+            (memory, Some(bytes)) => *memory = Some(PageMemory::new(&context.budget, bytes)?),
+        }
+        self.most_cached = most_cached;
+        Ok(match most_cached {
+            None => Arc::clone(&context.blocks),
+            Some(pages) => Arc::new(BlockCache::of_blocks(u64::from(pages), page_size)),
+        })
+    }
 }
 
 impl Engine for Store {
