@@ -35,6 +35,8 @@ pub(super) struct TreeCursor {
     /// The key; while the cursor is in one leaf, it begins with the prefix of that.
     key: Vec<u8>,
     prefix: usize,
+    /// The first or last key of the leaf that was left last.
+    edge: Vec<u8>,
     /// The value, if it is not in the leaf.
     overflow: Option<Slice>,
     is_valid: bool,
@@ -87,6 +89,7 @@ impl TreeCursor {
             parts: Parts::default(),
             key: Vec::new(),
             prefix: 0,
+            edge: Vec::new(),
             overflow: None,
             is_valid: false,
         }
@@ -122,7 +125,11 @@ impl TreeCursor {
             }
             Node::Own(view) => Held::Own(view),
         };
-        let prefix = Leaf::new(held.bytes(root)).prefix();
+        let leaf = Leaf::new(held.bytes(root));
+        if leaf.len() == 0 {
+            return Err(root.file.damaged(at, "the leaf has no records"));
+        }
+        let prefix = leaf.prefix();
         self.key.clear();
         self.key.extend_from_slice(prefix);
         self.prefix = prefix.len();
@@ -151,7 +158,7 @@ impl TreeCursor {
         Ok(true)
     }
 
-    /// Goes to the leaf behind or in front of this one; false if there is none.
+    /// Goes to the leaf behind or in front of this one, whose last or first key is in `edge`; false if there is none.
     fn step(&mut self, forward: bool) -> Result<bool> {
         self.leaf = None;
         let Some(top) = self.root.top else { return Ok(false) };
@@ -173,38 +180,52 @@ impl TreeCursor {
             let down = if forward { Down::First } else { Down::Last };
             // A walk from leaf to leaf drives nothing out of the cache.
             self.descend(next, level - 1, down, true)?;
-            return Ok(true);
+            return self.expect_order(next, forward).map(|()| true);
         }
         Ok(false)
     }
 
-    /// Stands on record `index`, or on the first one of the leaves behind if there is none.
-    fn settle_forward(&mut self, mut index: usize) -> Result<()> {
-        self.is_valid = false;
-        while self.leaf.is_some() {
-            if self.stand_on(index)? {
-                break;
-            }
-            index = 0;
-            if !self.step(true)? {
-                break;
+    /// An error unless all keys of this leaf are behind or in front of the one at the edge of the last leaf: pointers of
+    /// a damaged tree could lead to the same leaves again and again.
+    fn expect_order(&self, at: Pointer, forward: bool) -> Result<()> {
+        let Some(leaf) = self.leaf() else { return Ok(()) };
+        let in_front = leaf.lower_bound(&self.edge);
+        let is_in_order = match forward {
+            true => in_front == 0 && !leaf.key_is(0, &self.edge),
+            false => in_front == leaf.len(),
+        };
+        match is_in_order {
+            true => Ok(()),
+            false => {
+                Err(self.root.file.damaged(at, "its keys are not those between its neighbours'"))
             }
         }
-        Ok(())
     }
 
-    /// Stands on the record in front of `end`, or on the last one of the leaves in front if there is none.
-    fn settle_backward(&mut self, mut end: usize) -> Result<()> {
+    /// Stands on record `index`, or on the first one of the leaf behind if there is none.
+    #[inline]
+    fn settle_forward(&mut self, index: usize) -> Result<()> {
         self.is_valid = false;
-        while self.leaf.is_some() {
-            if let Some(index) = end.checked_sub(1) {
-                self.stand_on(index)?;
-                break;
-            }
-            if !self.step(false)? {
-                break;
-            }
-            end = self.len();
+        if self.stand_on(index)? { Ok(()) } else { self.enter_neighbour(true) }
+    }
+
+    /// Stands on the record in front of `end`, or on the last one of the leaf in front if there is none.
+    fn settle_backward(&mut self, end: usize) -> Result<()> {
+        self.is_valid = false;
+        match end.checked_sub(1) {
+            Some(index) => self.stand_on(index).map(drop),
+            None => self.enter_neighbour(false),
+        }
+    }
+
+    /// Stands on the first record of the leaf behind, or on the last one of the leaf in front, if there is such a leaf.
+    fn enter_neighbour(&mut self, forward: bool) -> Result<()> {
+        let Some(held) = &self.leaf else { return Ok(()) };
+        let leaf = Leaf::new(held.bytes(&self.root));
+        leaf.key_into(if forward { leaf.len() - 1 } else { 0 }, &mut self.edge);
+        if self.step(forward)? {
+            let index = if forward { 0 } else { self.len() - 1 };
+            self.stand_on(index)?;
         }
         Ok(())
     }

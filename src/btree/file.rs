@@ -34,8 +34,8 @@ pub(super) struct PageFile {
     path: PathBuf,
     identity: u64,
     page_size: usize,
-    /// Whether nodes are copied out of what the file gives: views that are kept would hold on to the frames of a page
-    /// cache below.
+    /// Whether nodes are copied out of what the file gives: its views show what is written to their pages later, and
+    /// hold on to the frames of a page cache.
     copies: bool,
     cache: Arc<BlockCache>,
     cached: Chunks<Arc<FileBlocks>>,
@@ -109,11 +109,10 @@ impl PageFile {
         identity: u64,
         page_size: usize,
         cache: Arc<BlockCache>,
-        copies: bool,
         most_kept: usize,
     ) -> Self {
         Self {
-            copies,
+            copies: file.shares(),
             room: AtomicUsize::new(most_kept),
             file,
             path: path.to_path_buf(),
@@ -206,12 +205,17 @@ impl PageFile {
         } else {
             self.file.view(start..end)
         };
-        read.map_err(|error| self.short(at, error))
+        read.map_err(|error| self.unread(at, error))
     }
 
     /// Whether the node at `at` is cached.
     pub(super) fn is_cached(&self, at: Pointer) -> bool {
         self.cached.get(at.page()).is_some_and(|(blocks, index)| blocks.contains(index))
+    }
+
+    /// The error for a node at `at` that could not be read.
+    pub(super) fn unread(&self, at: Pointer, error: Error) -> Error {
+        self.short(at, self.range(at).end, error)
     }
 
     /// What is to be read for the node at `at`, which counts as asked for and read.
@@ -223,9 +227,9 @@ impl PageFile {
 
     /// Checks the bytes of the node at `at`, which have just been read and must be one of `level`, and caches them.
     pub(super) fn admit(&self, at: Pointer, level: u8, view: View) -> Result<View> {
+        let view = if self.copies { View::from(view.to_vec()) } else { view };
         self.check(&view, at)?;
         self.expect_level(&view, at, level)?;
-        let view = if self.copies { View::from(view.to_vec()) } else { view };
         self.keep(at, view.clone());
         Ok(view)
     }
@@ -269,14 +273,14 @@ impl PageFile {
     pub(super) fn overflow(&self, at: Pointer, len: u64) -> Result<Slice> {
         let start = self.offset(at.page());
         let end = start + OVERFLOW_HEADER as u64 + len;
-        let view = self.file.view(start..end).map_err(|e| self.short(at, e))?;
+        let view = self.file.view(start..end).map_err(|error| self.short(at, end, error))?;
         let sum = checksum::bound(self.identity, start, &view[4..]);
         if view[..4] != sum.to_le_bytes() || view[4..8] != [0; 4] {
             return Err(self.damaged(at, "a value's checksum is not that of its bytes"));
         }
         let generation = u64::from_le_bytes(view[8..16].try_into().expect("8 bytes"));
         self.expect_generation(at, generation)?;
-        if self.file.lends() {
+        if self.copies {
             // Its pages may be used again while the value is still held.
             return Ok(Slice::from(view[OVERFLOW_HEADER..].to_vec()));
         }
@@ -342,9 +346,8 @@ impl PageFile {
         self.damaged(at, "a pointer leads behind the end of the tree's pages")
     }
 
-    /// A pointer that leads past the end of the file is damage, not an error of reading.
-    fn short(&self, at: Pointer, error: Error) -> Error {
-        let end = self.range(at).end;
+    /// What ends behind the end of the file is damage, not an error of reading.
+    fn short(&self, at: Pointer, end: u64, error: Error) -> Error {
         match self.file.len() {
             Ok(len) if len < end => self.outside(at),
             _ => error,

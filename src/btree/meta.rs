@@ -49,6 +49,8 @@ const CONFIRMED: usize = 512;
 const CONFIRMED_LEN: usize = 12;
 /// What is read of a meta page: less than the smallest page.
 const READ: usize = CONFIRMED + CONFIRMED_LEN;
+/// A tree has fewer levels: each has twice the nodes of the one above, and all together no more than there are pages.
+const LEVELS: u8 = 64;
 
 /// How many nodes and records there are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -57,6 +59,15 @@ pub(super) struct Counts {
     pub(super) leaves: u64,
     pub(super) inner: u64,
     pub(super) overflow_pages: u64,
+}
+
+impl Counts {
+    /// Whether a file of `pages` pages has room for them.
+    fn are_possible(&self, pages: u64) -> bool {
+        let Self { records, leaves, inner, overflow_pages } = *self;
+        let most_records = pages.saturating_mul(u64::from(*PAGE_SIZES.end()));
+        leaves.max(inner).max(overflow_pages) <= pages && records <= most_records
+    }
 }
 
 /// A list of free pages: its first page and its bytes.
@@ -168,8 +179,9 @@ impl Meta {
             && self.generation > 0
             && self.persisted <= self.reach
             && (Pointer::FIRST_PAGE..Pointer::MAX_PAGE).contains(&self.pages)
-            && self.top.is_none_or(|top| inside(top.at.page()))
+            && self.top.is_none_or(|top| inside(top.at.page()) && top.level < LEVELS)
             && self.free.is_none_or(|free| inside(free.page))
+            && self.counts.are_possible(self.pages)
     }
 }
 

@@ -12,6 +12,9 @@
 //!    with the next node, it is split where a page is full: ascending loads give full nodes.
 //! 5. A walk may end early, when it has taken so many pages. What it leaves is a tree with some of the changes.
 //!
+//! A tree that others have written is not trusted: the keys of each node must be between the separators above it, and
+//! so no walk is longer than the tree has nodes.
+//!
 //! New nodes are written in the order of their pages, in large pieces.
 
 use super::changes::Changes;
@@ -36,8 +39,14 @@ const GROWTH_SHARE: u64 = 32;
 pub(super) enum Source<'a, C> {
     /// Changes of a memtable.
     Changes(&'a mut Changes<C>),
-    /// All leaves behind this key are rewritten as they are. Afterwards: up to where; `None` if to the end.
-    Everything(&'a mut Option<Vec<u8>>),
+    /// Leaves are rewritten as they are.
+    Leaves {
+        /// Those behind this key. Afterwards: up to where; `None` if to the end.
+        from: &'a mut Option<Vec<u8>>,
+        /// `None`: all of them. Otherwise those of which a part, or a part of a value, is not in the first so many
+        /// pages of the file; if there is room further in front, these values are moved, too.
+        behind: Option<u64>,
+    },
 }
 
 /// The pages of the file, as they are taken and written.
@@ -255,14 +264,20 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             return Err(Error::Closed);
         }
         let root = self.root;
-        let node = root.node_past_cache(at, level)?;
+        let node = root.node_between(at, level, lower, upper)?;
         self.pages.give_node(at);
         if level == 0 {
-            self.counts.leaves -= 1;
+            self.counts.leaves = self.less(self.counts.leaves, 1)?;
             return self.merge_leaf(Some(Leaf::new(&node)), upper);
         }
-        self.counts.inner -= 1;
+        self.counts.inner = self.less(self.counts.inner, 1)?;
         self.children(&node, level, lower, upper)
+    }
+
+    /// A count without what has just been found in the tree.
+    fn less(&self, count: u64, found: u64) -> Result<u64> {
+        let what = "the tree has more than its meta page says";
+        count.checked_sub(found).ok_or_else(|| Error::corruption(self.pages.file.path(), 0, what))
     }
 
     fn children(
@@ -286,7 +301,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             let below = if is_last { upper } else { Some(&to[..]) };
             let child = inner.child(index);
             if self.is_empty(level - 1) {
-                if !self.concerns(below) {
+                if !self.concerns(below) || !self.is_to_move(child, level - 1)? {
                     self.add_child(level, &from, child)?;
                     std::mem::swap(&mut from, &mut to);
                     continue;
@@ -294,7 +309,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
                 self.lower_of(level - 1).clone_from(&from);
             }
             self.node(child, level - 1, &from, below)?;
-            let goes_on = !is_last && {
+            let goes_on = !is_last && !self.moves_some() && {
                 let below = if bound(index + 1, &mut next) { Some(&next[..]) } else { upper };
                 self.concerns(below)
             };
@@ -313,10 +328,43 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             Source::Changes(changes) => {
                 changes.key().is_some_and(|key| upper.is_none_or(|upper| key < upper))
             }
-            Source::Everything(from) => match (&**from, upper) {
+            Source::Leaves { from, .. } => match (&**from, upper) {
                 (Some(from), Some(upper)) => &from[..] < upper,
                 _ => true,
             },
+        }
+    }
+
+    /// Whether leaves are rewritten for where they lie.
+    fn moves_some(&self) -> bool {
+        matches!(self.source, Source::Leaves { behind: Some(_), .. })
+    }
+
+    /// Whether the node of `level` at `at` is rewritten if there is something below it that may be.
+    fn is_to_move(&self, at: Pointer, level: u8) -> Result<bool> {
+        let Source::Leaves { behind: Some(behind), .. } = self.source else { return Ok(true) };
+        if level > 0 || at.page() + at.pages() > behind {
+            return Ok(true);
+        }
+        if self.counts.overflow_pages == 0 {
+            return Ok(false);
+        }
+        let node = self.root.node_past_cache(at, level)?;
+        let leaf = Leaf::new(&node);
+        Ok((0..leaf.len()).any(|index| self.far_value(leaf.value(index)).is_some()))
+    }
+
+    /// Where a value is that is to be moved, and its bytes.
+    fn far_value(&self, value: Stored<'_>) -> Option<(Pointer, u64)> {
+        match (&self.source, value) {
+            (Source::Leaves { behind: Some(behind), .. }, Stored::Overflow { at, len }) => {
+                let count = overflow_pages(len, self.pages.file.page_size());
+                let is_nearer = |page| page < at.page();
+                let is_far = at.page() + count > *behind;
+                (is_far && self.pages.space.place(count).is_some_and(is_nearer))
+                    .then_some((at, len))
+            }
+            _ => None,
         }
     }
 
@@ -335,13 +383,13 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
                         changes.key().is_some_and(|changed| changed <= &key[..])
                     }
                     (Source::Changes(_), None) => true,
-                    (Source::Everything(_), _) => false,
+                    (Source::Leaves { .. }, _) => false,
                 };
             match old {
                 _ if is_due => {
                     let replaces = old.is_some() && self.change_key() == Some(&key[..]);
                     if let (true, Some(leaf)) = (replaces, old) {
-                        self.drop_record(leaf.value(index));
+                        self.drop_record(leaf.value(index))?;
                         index += 1;
                     }
                     self.apply_change()?;
@@ -353,7 +401,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
                 None => break,
             }
         }
-        if let Source::Everything(from) = &mut self.source
+        if let Source::Leaves { from, .. } = &mut self.source
             && !self.stopped
         {
             **from = upper.map(<[u8]>::to_vec);
@@ -365,15 +413,17 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
     fn change_key(&self) -> Option<&[u8]> {
         match &self.source {
             Source::Changes(changes) => changes.key(),
-            Source::Everything(_) => None,
+            Source::Leaves { .. } => None,
         }
     }
 
-    fn drop_record(&mut self, value: Stored<'_>) {
-        self.counts.records -= 1;
+    fn drop_record(&mut self, value: Stored<'_>) -> Result<()> {
+        self.counts.records = self.less(self.counts.records, 1)?;
         if let Stored::Overflow { at, len } = value {
-            self.counts.overflow_pages -= self.pages.give_overflow(at, len);
+            let count = self.pages.give_overflow(at, len);
+            self.counts.overflow_pages = self.less(self.counts.overflow_pages, count)?;
         }
+        Ok(())
     }
 
     /// Takes the next change into the builder, and goes to the one behind it.
@@ -398,7 +448,16 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
         self.spill(0)
     }
 
+    /// Takes a record into the builder as it is.
     fn push(&mut self, key: &[u8], value: Stored<'_>) -> Result<()> {
+        let value = match self.far_value(value) {
+            Some((at, len)) if !self.stopped => {
+                let bytes = self.root.file.overflow(at, len)?;
+                self.pages.give_overflow(at, len);
+                Stored::Overflow { at: self.pages.add_overflow(&bytes)?, len }
+            }
+            _ => value,
+        };
         self.leaf.push(key, value);
         self.spill(0)
     }

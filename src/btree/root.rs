@@ -75,6 +75,40 @@ impl Root {
         }
     }
 
+    /// The same node, whose keys must be from `lower` on and below `upper`: so nobody who reads all of a damaged tree
+    /// comes to one of its nodes by two ways.
+    pub(super) fn node_between(
+        &self,
+        at: Pointer,
+        level: u8,
+        lower: &[u8],
+        upper: Option<&[u8]>,
+    ) -> Result<Node<'_>> {
+        let node = self.node_past_cache(at, level)?;
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        let len = if level == 0 {
+            let leaf = Leaf::new(&node);
+            if leaf.len() == 0 {
+                return Err(self.file.damaged(at, "the leaf has no records"));
+            }
+            leaf.key_into(0, &mut first);
+            leaf.key_into(leaf.len() - 1, &mut last);
+            leaf.len()
+        } else {
+            let inner = Inner::new(&node);
+            if inner.len() > 0 {
+                inner.separator_into(0, &mut first);
+                inner.separator_into(inner.len() - 1, &mut last);
+            }
+            inner.len()
+        };
+        let is_inside = *lower <= first[..] && upper.is_none_or(|upper| last[..] < *upper);
+        if len > 0 && !is_inside {
+            return Err(self.file.damaged(at, "the node has a key that belongs into another one"));
+        }
+        Ok(node)
+    }
+
     /// The value of `key`. Cost: a search in one node of each level.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
         let Some(Top { at, level }) = self.top else { return Ok(None) };
@@ -201,7 +235,8 @@ impl Root {
         let views = reader.read(&requests);
         let mut read = Vec::with_capacity(missing.len());
         for (&at, view) in missing.iter().zip(views) {
-            read.push(self.file.admit(at, level, view?)?);
+            let view = view.map_err(|error| self.file.unread(at, error))?;
+            read.push(self.file.admit(at, level, view)?);
         }
         let node = |at: Pointer| match missing.binary_search_by_key(&at.page(), |at| at.page()) {
             Ok(found) => Ok(Node::Own(read[found].clone())),

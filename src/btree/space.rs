@@ -9,9 +9,12 @@
 //! list := runs, ascending
 //! run  := pages between the last run's end and this one (varint), pages of the run - 1 (varint)
 //! ```
-//! Free pages are taken lowest first, so that data gathers at the file's front and its end can be cut off.
+//! Zeros may follow: no run is so near to the one before.
+//!
+//! Free pages are taken lowest first, so that data gathers at the file's front and its end can be cut off. Of runs of
+//! several pages the first ones are looked at; if all are too short, the smallest one that is long enough is taken.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::node::Pointer;
 use crate::base::varint;
@@ -32,6 +35,8 @@ pub(super) struct Space {
     end: u64,
     /// Runs of free pages: first page, number of pages. No two touch.
     free: BTreeMap<u64, u64>,
+    /// Those of several pages: number of pages, first page.
+    by_len: BTreeSet<(u64, u64)>,
     pending: VecDeque<Pending>,
     /// Taken since the last checkpoint.
     taken: Vec<(u64, u64)>,
@@ -44,8 +49,10 @@ pub(super) struct Space {
 impl Space {
     /// A file of `end` pages, of which `free` are free.
     pub(super) fn new(end: u64, free: BTreeMap<u64, u64>) -> Self {
-        let (taken, given) = (Vec::new(), Vec::new());
-        Self { end, free, pending: VecDeque::new(), taken, last_end: end, given }
+        let (taken, given, pending) = (Vec::new(), Vec::new(), VecDeque::new());
+        let several = free.iter().filter(|(_, count)| **count > 1);
+        let by_len = several.map(|(&page, &count)| (count, page)).collect();
+        Self { end, free, by_len, pending, taken, last_end: end, given }
     }
 
     /// The pages of the file.
@@ -53,10 +60,15 @@ impl Space {
         self.end
     }
 
+    /// How many pages are free.
+    pub(super) fn free(&self) -> u64 {
+        self.free.values().sum()
+    }
+
     /// How many pages are free or will be.
     pub(super) fn unused(&self) -> u64 {
         let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);
-        self.free.values().sum::<u64>() + pending.map(|(_, count)| count).sum::<u64>()
+        self.free() + pending.map(|(_, count)| count).sum::<u64>()
     }
 
     /// Pages taken since the last checkpoint.
@@ -66,13 +78,11 @@ impl Space {
 
     /// Takes `count` pages in a row; the file may have to grow for them.
     pub(super) fn take(&mut self, count: u64) -> u64 {
-        let long_enough = |(_, len): &(&u64, &u64)| **len >= count;
-        let found = self.free.iter().take(LOOKED_AT).find(long_enough).map(|(&at, &len)| (at, len));
-        let page = match found {
-            Some((page, len)) => {
-                self.free.remove(&page);
+        let page = match self.place(count) {
+            Some(page) => {
+                let len = self.remove_run(page);
                 if len > count {
-                    self.free.insert(page + count, len - count);
+                    self.insert_run(page + count, len - count);
                 }
                 page
             }
@@ -80,8 +90,8 @@ impl Space {
                 // The last run may reach the end.
                 let last = self.free.last_key_value().map(|(&at, &len)| (at, len));
                 let page = match last {
-                    Some((at, len)) if at + len == self.end && len < count => {
-                        self.free.remove(&at);
+                    Some((at, len)) if at + len == self.end => {
+                        self.remove_run(at);
                         at
                     }
                     _ => self.end,
@@ -95,6 +105,13 @@ impl Space {
             _ => self.taken.push((page, count)),
         }
         page
+    }
+
+    /// Where `count` free pages in a row are that would be taken next.
+    pub(super) fn place(&self, count: u64) -> Option<u64> {
+        let first = self.free.iter().take(LOOKED_AT).find(|(_, len)| **len >= count);
+        let smallest = || self.by_len.range((count, 0)..).next().map(|&(_, page)| page);
+        first.map(|(&page, _)| page).or_else(smallest)
     }
 
     /// Gives up `count` pages from `page` on, which the tree of `version` does without.
@@ -147,13 +164,14 @@ impl Space {
         if let Some((&page, &count)) = self.free.last_key_value()
             && page + count == self.end
         {
-            self.free.remove(&page);
+            self.remove_run(page);
             self.end = page;
         }
     }
 
-    /// The list of all that is free or pending.
-    pub(super) fn list(&self) -> Vec<u8> {
+    /// The list of all that is free or pending; `None` if something is that twice, or is no page of the file: then the
+    /// tree that it was given up by is damaged.
+    pub(super) fn list(&self) -> Option<Vec<u8>> {
         let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);
         let free = self.free.iter().map(|(&page, &count)| (page, count));
         let mut runs: Vec<_> = free.chain(pending.copied()).collect();
@@ -167,18 +185,18 @@ impl Space {
                 count += runs[at].1;
                 at += 1;
             }
-            varint::put(&mut bytes, page - end);
+            varint::put(&mut bytes, page.checked_sub(end)?);
             varint::put(&mut bytes, count - 1);
             end = page + count;
         }
-        bytes
+        (end <= self.end).then_some(bytes)
     }
 
     /// The runs of a list in a file of `end` pages; `None` if there can be no such list.
     pub(super) fn read_list(mut bytes: &[u8], end: u64) -> Option<BTreeMap<u64, u64>> {
         let mut runs = BTreeMap::new();
         let mut last = 0;
-        while !bytes.is_empty() {
+        while bytes.iter().any(|&byte| byte != 0) {
             let page = varint::take(&mut bytes)?.checked_add(last)?;
             let count = varint::take(&mut bytes)?.checked_add(1)?;
             let is_new = page >= Pointer::FIRST_PAGE && (page > last || last == 0);
@@ -192,13 +210,25 @@ impl Space {
         if let Some((&at, &len)) = self.free.range(..page).next_back()
             && at + len == page
         {
-            self.free.remove(&at);
+            self.remove_run(at);
             (page, count) = (at, len + count);
         }
-        if let Some(len) = self.free.remove(&(page + count)) {
-            count += len;
-        }
+        count += self.remove_run(page + count);
+        self.insert_run(page, count);
+    }
+
+    fn insert_run(&mut self, page: u64, count: u64) {
         self.free.insert(page, count);
+        if count > 1 {
+            self.by_len.insert((count, page));
+        }
+    }
+
+    /// Takes out the run that begins with `page`; how many pages it has.
+    fn remove_run(&mut self, page: u64) -> u64 {
+        let Some(count) = self.free.remove(&page) else { return 0 };
+        self.by_len.remove(&(count, page));
+        count
     }
 
     /// Cuts the file off at `end`; behind it, all is free.
@@ -206,9 +236,9 @@ impl Space {
         if let Some((&page, &count)) = self.free.last_key_value()
             && page + count > end
         {
-            self.free.remove(&page);
+            self.remove_run(page);
             if page < end {
-                self.free.insert(page, end - page);
+                self.insert_run(page, end - page);
             }
         }
         self.end = end;
@@ -296,7 +326,7 @@ mod tests {
                 prop_assert_eq!(space.end() as usize, pages.len());
                 let unused = pages.iter().filter(|&&page| page != Use::Taken).count() as u64;
                 prop_assert_eq!(space.unused(), unused);
-                let listed = Space::read_list(&space.list(), space.end()).unwrap();
+                let listed = Space::read_list(&space.list().unwrap(), space.end()).unwrap();
                 let listed: Vec<_> =
                     listed.iter().flat_map(|(&page, &count)| page..page + count).collect();
                 let expected: Vec<_> =

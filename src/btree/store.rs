@@ -11,7 +11,7 @@
 //!
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies writes and
 //! freezes memtables. The file is written by who holds `writer`: the flush thread, or one who compacts or closes. Order of
-//! locks: `writer`, then `swap`, which is held over no I/O.
+//! locks: `writer`, `reached`, then `swap`, which is held over no I/O.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,12 +40,14 @@ use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
 use crate::vfs::{Access, Layer};
 
 /// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.
-const STEP_BYTES: u64 = 16 << 20;
+const STEP_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 const STEP_SHARE: u64 = 16;
 /// Inner nodes are kept beside the database's cache in this share of the memory budget, beside a keyspace's own in this
 /// share of that.
 const KEPT_SHARE: usize = 32;
 const KEPT_SHARE_OF_OWN: u32 = 2;
+/// The share of the file that may be free when all has been written anew.
+const LEFT_SHARE: u64 = 64;
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -139,18 +141,10 @@ impl Store {
             return Err(Error::corruption(&writer::path(dir), 12, what));
         }
         let most_cached = options.max_cached_pages;
-        let copies = layer.page_cache_pages().is_some();
         let (blocks, most_kept) = cache_for(&context, page_size, most_cached);
         let path = writer::path(dir);
-        let file = Arc::new(PageFile::new(
-            file,
-            &path,
-            context.identity,
-            page_size,
-            blocks,
-            copies,
-            most_kept,
-        ));
+        let file =
+            Arc::new(PageFile::new(file, &path, context.identity, page_size, blocks, most_kept));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(b"", &context.budget);
         let unused = writer.space().unused();
@@ -269,7 +263,8 @@ impl Store {
             self.install(&writer, &root, |state| {
                 state.older.extend(older.take().into_iter().flatten());
                 if made.is_complete {
-                    state.memtables.frozen.pop();
+                    let is_this = |oldest: &mut Frozen| Arc::ptr_eq(&oldest.memtable, memtable);
+                    state.memtables.frozen.pop_if(is_this);
                 }
             });
             if made.is_complete {
@@ -280,7 +275,11 @@ impl Store {
         memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         drop(root);
-        self.cut_end(&mut writer, false)
+        // The checkpoint has been made, and must not be made again.
+        if let Err(error) = self.cut_end(&mut writer, false) {
+            log::warn!("cannot cut off what is free: {error}");
+        }
+        Ok(())
     }
 
     /// Lets readers see the tree that the file holds now, and what else changes with it.
@@ -300,28 +299,46 @@ impl Store {
         Ok(())
     }
 
-    /// Writes all leaves anew, filled, from the front of the file on.
+    /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed, until that
+    /// makes the file no shorter.
     fn rewrite_all(&self) -> Result<()> {
         let mut writer = lock(&self.writer);
-        let stop = || self.jobs.is_stopping();
         // Trees that nobody sees any more hold no pages from here on.
         self.change_state(|_| {});
-        let mut from = None;
+        self.rewrite_leaves(&mut writer, None)?;
         loop {
-            let root = Arc::clone(&self.state.load().root);
-            let most_pages = step(&writer);
-            let counts = writer.meta().counts;
-            let source = Source::<MemtableCursor>::Everything(&mut from);
-            let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
-            let (persisted, reach) = (writer.meta().persisted, writer.meta().reach);
-            let next = writer.commit(&made, persisted, reach)?;
-            self.install(&writer, &next, |_| {});
-            if made.is_complete {
+            self.cut_end(&mut writer, true)?;
+            let (end, used) = (writer.space().end(), writer.used());
+            if end - used <= end / LEFT_SHARE {
+                break;
+            }
+            self.rewrite_leaves(&mut writer, Some(used))?;
+            self.cut_end(&mut writer, true)?;
+            if writer.space().end() >= end - end / LEFT_SHARE {
                 break;
             }
         }
         self.compactions.fetch_add(1, Ordering::Relaxed);
-        self.cut_end(&mut writer, true)
+        Ok(())
+    }
+
+    /// Writes leaves anew, all or those `behind` so many pages.
+    fn rewrite_leaves(&self, writer: &mut Writer, behind: Option<u64>) -> Result<()> {
+        let stop = || self.jobs.is_stopping();
+        let mut from = None;
+        loop {
+            let root = Arc::clone(&self.state.load().root);
+            let most_pages = step(writer);
+            let counts = writer.meta().counts;
+            let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, behind };
+            let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
+            let (persisted, reach) = (writer.meta().persisted, writer.meta().reach);
+            let next = writer.commit(&made, persisted, reach)?;
+            self.install(writer, &next, |_| {});
+            if made.is_complete {
+                return Ok(());
+            }
+        }
     }
 
     /// The file, reached through `layer` and cached as is asked for.
@@ -347,15 +364,13 @@ impl Store {
         let access = if self.context.read_only { Access::Read } else { Access::Write };
         let old = Arc::clone(writer.file());
         if !self.context.read_only {
-            old.file.sync()?;
+            writer.sync()?;
         }
         let path = writer::path(&self.context.dir);
         let file = self.context.fs.open(&path, access, layer)?;
         let (identity, page_size) = (old.identity(), old.page_size());
-        let copies = layer.page_cache_pages().is_some();
         let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
-        let file =
-            Arc::new(PageFile::new(file, &path, identity, page_size, blocks, copies, most_kept));
+        let file = Arc::new(PageFile::new(file, &path, identity, page_size, blocks, most_kept));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(writer, &root, |_| {});

@@ -16,8 +16,8 @@ use crate::stats::VerifyReport;
 pub(super) struct Subject {
     pub(super) root: Arc<Root>,
     pub(super) meta: Meta,
-    /// The list of pages that are free or will be.
-    pub(super) unused: Vec<u8>,
+    /// The list of pages that are free or will be; `None` if there can be no such list.
+    pub(super) unused: Option<Vec<u8>>,
 }
 
 /// Which pages have been met.
@@ -56,7 +56,6 @@ struct Walk<'a> {
     file: &'a PageFile,
     pages: Pages,
     counts: Counts,
-    key: Vec<u8>,
 }
 
 /// Checks everything and adds it to the report.
@@ -65,23 +64,17 @@ pub(super) fn verify(subject: &Subject, report: &mut VerifyReport) {
     report.files += 1;
     report.bytes += root.file.offset(meta.pages);
     let file = &*root.file;
-    let mut walk = Walk {
-        root,
-        file,
-        pages: Pages::new(meta.pages),
-        counts: Counts::default(),
-        key: Vec::new(),
-    };
+    let mut walk = Walk { root, file, pages: Pages::new(meta.pages), counts: Counts::default() };
     walk.pages.meet(0, Pointer::FIRST_PAGE);
-    let walked = walk.run(meta, unused);
+    let walked = walk.run(meta, unused.as_deref());
     report.entries += walk.counts.records;
     report.problems.extend(walked.err());
 }
 
 impl Walk<'_> {
-    fn run(&mut self, meta: &Meta, unused: &[u8]) -> Result<()> {
+    fn run(&mut self, meta: &Meta, unused: Option<&[u8]>) -> Result<()> {
         if let Some(top) = meta.top {
-            self.node(top.at, top.level, None, None)?;
+            self.node(top.at, top.level, &[], None)?;
         }
         if self.counts != meta.counts {
             let what =
@@ -95,7 +88,8 @@ impl Walk<'_> {
             self.file.overflow(at, free.len)?;
             self.meet(at, overflow_pages(free.len, self.file.page_size()))?;
         }
-        for (page, count) in Space::read_list(unused, meta.pages).ok_or_else(impossible)? {
+        let unused = unused.and_then(|unused| Space::read_list(unused, meta.pages));
+        for (page, count) in unused.ok_or_else(impossible)? {
             self.meet(Pointer::new(page, 1, 0), count)?;
         }
         match self.pages.first_missing() {
@@ -115,52 +109,31 @@ impl Walk<'_> {
     }
 
     /// Checks the node of `level` at `at` and what is below it; its keys are to be from `lower` on and below `upper`.
-    fn node(
-        &mut self,
-        at: Pointer,
-        level: u8,
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
-    ) -> Result<()> {
+    fn node(&mut self, at: Pointer, level: u8, lower: &[u8], upper: Option<&[u8]>) -> Result<()> {
         self.meet(at, at.pages())?;
-        let node = self.root.node_past_cache(at, level)?;
+        let node = self.root.node_between(at, level, lower, upper)?;
         if level == 0 {
             self.counts.leaves += 1;
-            return self.leaf(at, Leaf::new(&node), lower, upper);
+            return self.leaf(Leaf::new(&node));
         }
         self.counts.inner += 1;
         let inner = Inner::new(&node);
-        let (mut from, mut to) = (lower.map(<[u8]>::to_vec), Vec::new());
+        let (mut from, mut to) = (lower.to_vec(), Vec::new());
         for index in 0..=inner.len() {
             let is_last = index == inner.len();
             let below = if is_last {
                 upper
             } else {
                 inner.separator_into(index, &mut to);
-                self.expect_between(at, &to, lower, upper)?;
                 Some(&to[..])
             };
-            self.node(inner.child(index), level - 1, from.as_deref(), below)?;
-            from = Some(std::mem::take(&mut to));
+            self.node(inner.child(index), level - 1, &from, below)?;
+            std::mem::swap(&mut from, &mut to);
         }
         Ok(())
     }
 
-    fn leaf(
-        &mut self,
-        at: Pointer,
-        leaf: Leaf<'_>,
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
-    ) -> Result<()> {
-        let mut key = std::mem::take(&mut self.key);
-        // The keys of a node ascend: it has been checked.
-        for index in [0, leaf.len().saturating_sub(1)] {
-            if index < leaf.len() {
-                leaf.key_into(index, &mut key);
-                self.expect_between(at, &key, lower, upper)?;
-            }
-        }
+    fn leaf(&mut self, leaf: Leaf<'_>) -> Result<()> {
         for index in 0..leaf.len() {
             if let Stored::Overflow { at, len } = leaf.value(index) {
                 let count = overflow_pages(len, self.file.page_size());
@@ -170,22 +143,6 @@ impl Walk<'_> {
             }
         }
         self.counts.records += leaf.len() as u64;
-        self.key = key;
         Ok(())
-    }
-
-    fn expect_between(
-        &self,
-        at: Pointer,
-        key: &[u8],
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
-    ) -> Result<()> {
-        let is_inside =
-            lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper);
-        match is_inside {
-            true => Ok(()),
-            false => Err(self.file.damaged(at, "the node has a key that belongs into another one")),
-        }
     }
 }

@@ -10,10 +10,11 @@
 //! written any more, and the database takes no more writes.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use super::changes::Changes;
-use super::file::PageFile;
+use super::file::{OVERFLOW_HEADER, PageFile};
 use super::meta::{self, Counts, FreeList, Meta};
 use super::node::Pointer;
 use super::rewrite::{Pages, Rewrite, Rewritten, Source, overflow_pages};
@@ -28,7 +29,7 @@ use crate::vfs::{Access, File, Fs, Layer};
 const NAME: &str = "tree";
 /// Free pages at the end of the file are cut off when they are this share of it, and so many bytes.
 const CUT_SHARE: u64 = 8;
-const CUT_BYTES: u64 = 16 << 20;
+const CUT_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 16 << 20 };
 
 /// The path of the file in a keyspace's directory.
 pub(super) fn path(dir: &Path) -> PathBuf {
@@ -206,6 +207,8 @@ impl Writer {
         reach: Seqno,
     ) -> Result<Arc<Root>> {
         self.check_known()?;
+        // What an earlier step put there stays there.
+        let reach = reach.max(self.meta.reach);
         let prepared = self.prepare(made, persisted, reach);
         let (meta, root) = match prepared {
             Ok(prepared) => prepared,
@@ -247,13 +250,17 @@ impl Writer {
         if let Some(old) = self.meta.free {
             self.space.give(old.page, overflow_pages(old.len, page_size), self.version);
         }
-        if self.space.list().is_empty() {
+        let list = self.free_list()?;
+        if list.is_empty() {
             return Ok(None);
         }
-        // Taking pages for it changes one run of the list, and may add none.
-        let count = overflow_pages(self.space.list().len() as u64 + 32, page_size);
+        // Taking pages for it changes one run of the list, or adds one.
+        let count = overflow_pages(list.len() as u64 + 32, page_size);
         let page = self.space.take(count);
-        let list = self.space.list();
+        let mut list = self.free_list()?;
+        // Its length says how many pages it has.
+        let least = (count as usize - 1) * page_size + 1;
+        list.resize(list.len().max(least.saturating_sub(OVERFLOW_HEADER)), 0);
         let mut pages = Pages::new(
             &self.file,
             &mut self.space,
@@ -265,11 +272,26 @@ impl Writer {
         Ok(Some(FreeList { page, len: list.len() as u64 }))
     }
 
+    fn free_list(&self) -> Result<Vec<u8>> {
+        self.space.list().ok_or_else(|| {
+            let what = "a page is used twice, or used and free, or not one of the tree's";
+            Error::corruption(self.file.path(), 0, what)
+        })
+    }
+
     /// Frees pages that nobody reads any more.
     fn release(&mut self) {
         self.roots.retain(|(_, root)| root.strong_count() > 0);
+        // What was read from them has been read before they are written anew.
+        fence(Ordering::Acquire);
         let oldest = self.roots.first().map_or(self.version, |(version, _)| *version);
         self.space.release(oldest);
+    }
+
+    /// How many pages are in use, or read by trees that are still held.
+    pub(super) fn used(&mut self) -> u64 {
+        self.release();
+        self.space.end() - self.space.free()
     }
 
     /// Cuts free pages off the end of the file: all, or if they are many. `None` if there is nothing to cut.
@@ -281,6 +303,8 @@ impl Writer {
         let are_many = unused >= self.space.end() / CUT_SHARE && unused * page_size >= CUT_BYTES;
         let root = if unused > 0 && (all || are_many) {
             self.space.cut_end();
+            // The last list of free pages may still be read by those who have the tree of this version.
+            self.version += 1;
             let Meta { top, counts, persisted, reach, .. } = self.meta;
             let same = Rewritten { top, counts, is_complete: true };
             Some(self.commit(&same, persisted, reach)?)
@@ -288,11 +312,30 @@ impl Writer {
             None
         };
         let end = self.space.end();
-        if self.reserved > end && (all || root.is_some()) {
-            self.file.file.truncate(end * page_size)?;
-            self.reserved = end;
+        if all || root.is_some() {
+            self.cut_off(end);
         }
         Ok(root)
+    }
+
+    /// Gives back what is reserved behind `end`. If that cannot be done now, it is done another time.
+    fn cut_off(&mut self, end: u64) {
+        let (file, len) = (&self.file.file, self.file.offset(end));
+        if file.len().is_ok_and(|present| present <= len) {
+            return;
+        }
+        match file.truncate(len) {
+            Ok(()) => self.reserved = end,
+            Err(error) => {
+                log::warn!("{} stays longer than it need be: {error}", file.path().display())
+            }
+        }
+    }
+
+    /// Makes all that was written safe from power loss, before the file is reached in another way.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.check_known()?;
+        self.file.file.sync().map_err(|error| self.poison(&error))
     }
 
     fn poison(&mut self, error: &Error) -> Error {
@@ -309,8 +352,11 @@ impl Writer {
 
     /// Goes on with `file`, which is the same one reached in another way.
     pub(super) fn set_file(&mut self, file: Arc<PageFile>, seqno: Seqno) -> Result<Arc<Root>> {
+        let end = self.space.end();
+        let root = Root::new(seqno, self.meta.top, Arc::clone(&file), end)?;
+        self.roots.push((self.version, Arc::downgrade(&root)));
         self.file = file;
-        self.root(self.meta.top, seqno)
+        Ok(root)
     }
 
     pub(super) fn file(&self) -> &Arc<PageFile> {

@@ -398,6 +398,10 @@ impl File for FaultFile {
         self.inner.lends()
     }
 
+    fn shares(&self) -> bool {
+        self.inner.shares()
+    }
+
     fn view(&self, range: Range<u64>) -> Result<View> {
         let call = self.call(Operation::Read, "read").at(range.start);
         self.plan.run(&call, || self.inner.view(range))

@@ -175,6 +175,11 @@ pub trait File: Send + Sync + fmt::Debug {
     fn lends(&self) -> bool {
         false
     }
+    /// Whether a view shows the file's own bytes, and with them what is written there later. Otherwise each view is a
+    /// copy that nobody changes.
+    fn shares(&self) -> bool {
+        self.lends()
+    }
     /// The bytes in `range`: lent where the layer can, copied where it cannot. An error if the file ends
     /// before the range does.
     fn view(&self, range: Range<u64>) -> Result<View>;

@@ -383,6 +383,11 @@ impl File for PagedFile {
         self.block()
     }
 
+    /// Views are lent from frames.
+    fn shares(&self) -> bool {
+        true
+    }
+
     fn view(&self, range: Range<u64>) -> Result<View> {
         let len = range::length(self.path(), &range)?;
         if len == 0 {

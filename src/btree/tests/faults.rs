@@ -1,0 +1,249 @@
+//! What fails is tried again, and nothing is lost by it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Dice, Model, check, check_clean, value_of};
+use crate::vfs::{Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, PowerCut, Times};
+use crate::{Database, ErrorKind, Keyspace, KeyspaceOptions};
+
+const EIO: Errno = Errno::Raw(5);
+const ENOSPC: Errno = Errno::Raw(28);
+
+fn open(fs: &FaultFs) -> Database {
+    let fs = Arc::new(fs.clone());
+    Database::builder("/db").file_system(fs).memory_budget(8 << 20).open().unwrap()
+}
+
+fn keyspace(db: &Database) -> Keyspace {
+    db.keyspace("tree", KeyspaceOptions::btree()).unwrap()
+}
+
+fn fault(operation: Operation, times: Times, effect: Effect) -> Fault {
+    Fault { name_contains: "tree".into(), times, ..Fault::new(operation, effect) }
+}
+
+/// Waits until `done`.
+fn wait_until(done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it takes too long");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Memtables that wait behind one that has been written must not go with it when something fails afterwards.
+#[test]
+fn nothing_is_lost_when_the_file_cannot_be_cut_off() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    let db = open(&faults);
+    let keyspace = keyspace(&db);
+    for number in 0..4000u32 {
+        keyspace.put(number.to_be_bytes(), [1; 1000]).unwrap();
+    }
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    let before = keyspace.stats().disk_bytes;
+    faults.arm(fault(Operation::Truncate, Times::Always, Effect::Fail(EIO)));
+    for number in 0..4000u32 {
+        keyspace.delete(number.to_be_bytes()).unwrap();
+    }
+    let _ = keyspace.persist();
+    // Each of these is frozen before what failed is tried again.
+    let kept = |number: u32| [b"kept".as_slice(), &number.to_be_bytes()].concat();
+    for number in 0..5 {
+        keyspace.put(kept(number), "value").unwrap();
+        // It would wait for ever for what is lost.
+        let handle = keyspace.clone();
+        let persisted = std::thread::spawn(move || handle.persist());
+        std::thread::sleep(Duration::from_millis(50));
+        for number in 0..=number {
+            assert!(keyspace.get(kept(number)).unwrap().is_some(), "{number} is lost");
+        }
+        let _ = persisted.join().unwrap();
+    }
+    faults.disarm();
+    keyspace.persist().unwrap();
+    assert_eq!(keyspace.count().unwrap(), 5);
+    keyspace.persist().unwrap();
+    keyspace.compact().unwrap();
+    assert!(keyspace.stats().disk_bytes < before / 4);
+    check_clean(&db);
+    db.close().unwrap();
+    let db = open(&faults);
+    assert_eq!(self::keyspace(&db).count().unwrap(), 5);
+}
+
+/// A checkpoint that fails for want of room, at each of its calls, leaves everything as it was, and is done later.
+#[test]
+fn what_fails_before_the_meta_page_is_undone() {
+    let kinds = [
+        (Operation::Write, Effect::Fail(ENOSPC)),
+        (Operation::Write, Effect::FailShort(1000, EIO)),
+        (Operation::Allocate, Effect::Fail(ENOSPC)),
+        (Operation::Read, Effect::Fail(EIO)),
+    ];
+    for (operation, effect) in kinds {
+        let memory = MemoryFs::new();
+        let faults = FaultFs::new(Arc::new(memory.clone()));
+        let db = open(&faults);
+        let keyspace = db.keyspace("tree", KeyspaceOptions::btree().max_cached_pages(16)).unwrap();
+        let (mut model, mut dice) = (Model::new(), Dice::new(1));
+        let mut snapshots = Vec::new();
+        let mut change = |keyspace: &Keyspace, model: &mut Model| {
+            for _ in 0..300 {
+                let (key, value) = (dice.below(3000).to_be_bytes().to_vec(), value_of(&mut dice));
+                keyspace.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        };
+        for _ in 0..10 {
+            change(&keyspace, &mut model);
+        }
+        keyspace.persist().unwrap();
+        for after in 0..12 {
+            snapshots.push((db.snapshot(), model.clone()));
+            change(&keyspace, &mut model);
+            // The first writes of a checkpoint are those of nodes and values; a meta page has 512 bytes.
+            faults.arm(Fault { after: after / 4, ..fault(operation, Times::Once, effect) });
+            let persisted = keyspace.persist();
+            faults.disarm();
+            if let Err(error) = persisted {
+                if error.kind() == ErrorKind::Poisoned {
+                    break;
+                }
+                keyspace.persist().unwrap();
+            }
+            check(&keyspace, &model);
+            check_clean(&db);
+            let (snapshot, seen) = &snapshots[snapshots.len() / 2];
+            super::expect_same(snapshot.iter(&keyspace), seen.iter());
+            if after % 5 == 4 {
+                snapshots.clear();
+                keyspace.compact().unwrap();
+                check_clean(&db);
+            }
+        }
+        drop((snapshots, keyspace));
+        drop(db);
+        let db = open(&faults);
+        check(&self::keyspace(&db), &model);
+        check_clean(&db);
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_written_any_more() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    for after in [0, 1] {
+        let db = open(&faults);
+        let keyspace = keyspace(&db);
+        keyspace.put("a", vec![after; 5000]).unwrap();
+        faults.arm(Fault {
+            after: u64::from(after),
+            ..fault(Operation::Sync, Times::Once, Effect::Fail(EIO))
+        });
+        keyspace.persist().unwrap_err();
+        faults.disarm();
+        let error = keyspace.put("b", "c").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned);
+        assert_eq!(keyspace.get("a").unwrap().unwrap(), vec![after; 5000]);
+        wait_until(|| keyspace.persist().is_err());
+        drop(keyspace);
+        drop(db);
+        let db = open(&faults);
+        let keyspace = self::keyspace(&db);
+        assert_eq!(keyspace.get("a").unwrap().unwrap(), vec![after; 5000]);
+        assert_eq!(keyspace.get("b").unwrap(), None);
+        check_clean(&db);
+    }
+}
+
+#[test]
+fn a_failed_sync_while_the_layer_changes_is_not_passed_over() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let db = open(&faults);
+    let keyspace = keyspace(&db);
+    keyspace.put("a", "b").unwrap();
+    keyspace.persist().unwrap();
+    faults.arm(fault(Operation::Sync, Times::Once, Effect::Fail(EIO)));
+    assert!(db.keyspace("tree", KeyspaceOptions::btree().layer(Layer::Mmap)).is_err());
+    faults.disarm();
+    assert_eq!(keyspace.put("b", "c").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(keyspace.get("a").unwrap().unwrap(), *b"b");
+}
+
+/// At every moment of a history with checkpoints in steps the power may fail: all that had been made safe is there, and
+/// the tree is whole.
+#[test]
+fn power_may_fail_at_any_moment() {
+    let fs = MemoryFs::traced();
+    let open = |fs: &MemoryFs| {
+        let fs = Arc::new(fs.clone());
+        Database::builder("/db").file_system(fs).memory_budget(8 << 20).open().unwrap()
+    };
+    let db = open(&fs);
+    let keyspace = self::keyspace(&db);
+    let (mut dice, mut safe) = (Dice::new(5), Vec::new());
+    let mut model = Model::new();
+    for round in 0..6u64 {
+        for _ in 0..500 {
+            let (key, value) = (dice.below(700).to_be_bytes().to_vec(), dice.bytes(600));
+            keyspace.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+        keyspace.put("round", round.to_be_bytes()).unwrap();
+        model.insert(b"round".to_vec(), round.to_be_bytes().to_vec());
+        keyspace.persist().unwrap();
+        if round == 3 {
+            keyspace.compact().unwrap();
+        }
+        safe.push((fs.operations(), model.clone()));
+    }
+    let end = fs.operations();
+    drop((keyspace, db));
+    for at in (safe[0].0..end).step_by(11) {
+        for cut in [PowerCut::DropUnsynced, PowerCut::Random(dice.below(1 << 40))] {
+            let image = fs.image(at, cut);
+            let db = open(&image);
+            let keyspace = self::keyspace(&db);
+            let (_, model) = safe.iter().rev().find(|(operations, _)| *operations <= at).unwrap();
+            let round = keyspace.get("round").unwrap().unwrap();
+            assert!(round[..] >= model[&b"round"[..]][..]);
+            if at == safe[0].0 {
+                check(&keyspace, model);
+            }
+            check_clean(&db);
+            keyspace.put("more", "of it").unwrap();
+            keyspace.persist().unwrap();
+            check_clean(&db);
+        }
+    }
+}
+
+/// What the process reserved behind the tree's end before it was killed is cut off by the next clean close.
+#[test]
+fn what_was_reserved_before_a_kill_is_given_back() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    let db = open(&faults);
+    let keyspace = keyspace(&db);
+    for number in 0..2000u32 {
+        keyspace.put(number.to_be_bytes(), [1; 500]).unwrap();
+    }
+    keyspace.persist().unwrap();
+    let killed = memory.fork();
+    drop((keyspace, db));
+    let len = |fs: &MemoryFs| {
+        let is_tree = |path: &Path| path.file_name().is_some_and(|name| name == "tree");
+        fs.files().into_iter().find(|(path, _)| is_tree(path)).unwrap().1.len()
+    };
+    assert!(len(&killed) > len(&memory));
+    let fs: Arc<dyn Fs> = Arc::new(killed.clone());
+    let db = Database::builder("/db").file_system(fs).memory_budget(8 << 20).open().unwrap();
+    db.close().unwrap();
+    assert_eq!(len(&killed), len(&memory));
+}

@@ -1,0 +1,218 @@
+//! How much room the file takes, and when it is given back.
+
+use super::{Dice, check, check_clean, keyspace, open};
+use crate::vfs::MemoryFs;
+use crate::{Database, Keyspace, KeyspaceOptions};
+
+const RECORD: u64 = 116;
+
+fn put(keyspace: &Keyspace, number: u64) {
+    let key = format!("{number:016}");
+    keyspace.put(key, [number as u8; 100]).unwrap();
+}
+
+fn disk(keyspace: &Keyspace) -> u64 {
+    keyspace.stats().disk_bytes
+}
+
+fn filled(numbers: impl Iterator<Item = u64>) -> (Database, Keyspace) {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    numbers.for_each(|number| put(&keyspace, number));
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    check_clean(&db);
+    (db, keyspace)
+}
+
+/// Each of `0..count` once; `count` is a power of two.
+fn shuffled(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |number| number.wrapping_mul(0x9e37_79b1) % count)
+}
+
+const COUNT: u64 = 1 << 16;
+
+#[test]
+fn ascending_loads_fill_their_pages() {
+    let (_db, keyspace) = filled(0..COUNT);
+    assert!(disk(&keyspace) < COUNT * RECORD * 115 / 100, "{} bytes", disk(&keyspace));
+}
+
+#[test]
+fn descending_loads_fill_theirs_enough() {
+    let (_db, keyspace) = filled((0..COUNT).rev());
+    assert!(disk(&keyspace) < COUNT * RECORD * 3 / 2, "{} bytes", disk(&keyspace));
+}
+
+#[test]
+fn random_loads_fill_theirs_enough() {
+    let (db, keyspace) = filled(shuffled(COUNT));
+    assert!(disk(&keyspace) < COUNT * RECORD * 3 / 2, "{} bytes", disk(&keyspace));
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    assert!(disk(&keyspace) < COUNT * RECORD * 112 / 100, "{} bytes", disk(&keyspace));
+}
+
+#[test]
+fn overwriting_takes_no_more_room() {
+    let (db, keyspace) = filled(shuffled(COUNT));
+    for _ in 0..3 {
+        shuffled(COUNT).for_each(|number| put(&keyspace, number));
+    }
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    assert!(disk(&keyspace) < COUNT * RECORD * 7 / 4, "{} bytes", disk(&keyspace));
+    check_clean(&db);
+}
+
+#[test]
+fn what_is_deleted_is_given_back() {
+    let (db, keyspace) = filled(shuffled(COUNT));
+    for number in shuffled(COUNT).filter(|number| !number.is_multiple_of(10)) {
+        keyspace.delete(format!("{number:016}")).unwrap();
+    }
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    assert!(disk(&keyspace) < COUNT / 10 * RECORD * 5 / 4, "{} bytes", disk(&keyspace));
+    for number in (0..COUNT).step_by(10) {
+        keyspace.delete(format!("{number:016}")).unwrap();
+    }
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    let stats = keyspace.stats();
+    let tree = stats.tree.unwrap();
+    assert_eq!((stats.entries, tree.levels, tree.leaves, tree.inner_nodes), (0, 0, 0, 0));
+    assert!(stats.disk_bytes <= 4 * 4096, "{} bytes for nothing", stats.disk_bytes);
+    check(&keyspace, &super::Model::new());
+}
+
+#[test]
+fn leaves_that_are_thinned_out_are_merged_without_compacting() {
+    let (db, keyspace) = filled(0..COUNT);
+    let before = keyspace.stats().tree.unwrap().leaves;
+    for number in (0..COUNT).filter(|number| !number.is_multiple_of(20)) {
+        keyspace.delete(format!("{number:016}")).unwrap();
+    }
+    keyspace.persist().unwrap();
+    check_clean(&db);
+    let after = keyspace.stats().tree.unwrap().leaves;
+    assert!(after < before / 8, "{after} leaves of {before}");
+    keyspace.persist().unwrap();
+}
+
+#[test]
+fn a_snapshot_keeps_its_state_and_gives_the_room_back() {
+    let (db, keyspace) = filled(shuffled(1 << 14));
+    let snapshot = db.snapshot();
+    for round in 1..10 {
+        shuffled(1 << 15).for_each(|number| {
+            keyspace.put(format!("{number:016}"), [round; 100]).unwrap();
+        });
+    }
+    keyspace.persist().unwrap();
+    check_clean(&db);
+    let mut found = 0;
+    for item in snapshot.iter(&keyspace) {
+        let (key, value) = item.unwrap();
+        assert_eq!((&*key, &*value), (format!("{found:016}").as_bytes(), &[found as u8; 100][..]));
+        found += 1;
+    }
+    assert_eq!(found, 1 << 14);
+    let held = disk(&keyspace);
+    drop(snapshot);
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    let live = (1 << 15) * RECORD;
+    assert!(disk(&keyspace) < live * 115 / 100, "{} bytes, {held} before", disk(&keyspace));
+}
+
+#[test]
+fn a_tree_ten_times_larger_than_its_cache_is_changed_all_over() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let options = || KeyspaceOptions::btree().max_cached_pages(16);
+    let keyspace = db.keyspace("tree", options()).unwrap();
+    let count = 1 << 14;
+    for round in 0..4 {
+        shuffled(count).for_each(|number| put(&keyspace, number + round));
+        keyspace.persist().unwrap();
+    }
+    let tree = keyspace.stats().tree.unwrap();
+    assert!(tree.leaves > 160);
+    for number in shuffled(count).skip(100) {
+        assert!(keyspace.get(format!("{:016}", number + 3)).unwrap().is_some());
+    }
+    check_clean(&db);
+    db.close().unwrap();
+    let db = open(&fs);
+    assert_eq!(db.keyspace("tree", options()).unwrap().count().unwrap(), count + 3);
+}
+
+/// Holes that are too small for what is written must not keep larger ones from being found.
+#[test]
+fn values_of_many_pages_find_the_holes_that_others_left() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let mut dice = Dice::new(3);
+    let mut lens = vec![0; 300];
+    let mut round = |rounds: u64| {
+        for _ in 0..rounds {
+            let at = dice.below(300) as usize;
+            lens[at] = dice.below(40_000);
+            keyspace.put((at as u32).to_be_bytes(), dice.bytes(lens[at])).unwrap();
+        }
+        keyspace.persist().unwrap();
+        lens.iter().sum::<u64>()
+    };
+    round(2000);
+    let live = round(8000);
+    check_clean(&db);
+    assert!(disk(&keyspace) < live * 3, "{} bytes for {live}", disk(&keyspace));
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    assert!(disk(&keyspace) < live * 13 / 10, "{} bytes for {live}", disk(&keyspace));
+}
+
+#[test]
+fn the_file_is_cut_off_after_values_of_many_pages_are_gone() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    for number in 0..400u32 {
+        keyspace.put(number.to_be_bytes(), vec![number as u8; 20_000]).unwrap();
+    }
+    for number in (0..400u32).filter(|number| !number.is_multiple_of(20)) {
+        keyspace.delete(number.to_be_bytes()).unwrap();
+    }
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    assert!(disk(&keyspace) < 20 * 24_000 * 3 / 2, "{} bytes", disk(&keyspace));
+    for number in (0..400u32).step_by(20) {
+        let value = keyspace.get(number.to_be_bytes()).unwrap().unwrap();
+        assert!(value == vec![number as u8; 20_000]);
+    }
+}
+
+/// Many lists of free pages, of all lengths around those where one more page is needed for them.
+#[test]
+fn no_page_is_lost_by_lists_of_any_length() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    let value = |number: u32| vec![number as u8; 1100];
+    let key = |number: u32| (number * 2).to_be_bytes();
+    const KEYS: u32 = 6000;
+    (0..KEYS).for_each(|number| keyspace.put(key(number), value(number)).unwrap());
+    keyspace.persist().unwrap();
+    // Each value has a page of its own: every second one that goes makes a run of free pages.
+    for number in (0..KEYS).step_by(2) {
+        keyspace.delete(key(number)).unwrap();
+        if number > 3800 && number < 4300 {
+            keyspace.persist().unwrap();
+        }
+        if number > 3800 && number < 4300 && number % 4 == 0 {
+            check_clean(&db);
+        }
+    }
+    keyspace.persist().unwrap();
+    check_clean(&db);
+}
