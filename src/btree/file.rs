@@ -31,6 +31,8 @@ const CHUNKS: usize = 31;
 /// An open file of pages.
 pub(super) struct PageFile {
     pub(super) file: Arc<dyn File>,
+    /// The same file as it is written.
+    pub(super) out: Arc<dyn File>,
     path: PathBuf,
     identity: u64,
     page_size: usize,
@@ -105,6 +107,7 @@ impl<T> Chunks<T> {
 impl PageFile {
     pub(super) fn new(
         file: Arc<dyn File>,
+        out: Arc<dyn File>,
         path: &Path,
         identity: u64,
         page_size: usize,
@@ -113,6 +116,7 @@ impl PageFile {
     ) -> Self {
         Self {
             copies: file.shares(),
+            out,
             room: AtomicUsize::new(most_kept),
             file,
             path: path.to_path_buf(),

@@ -111,7 +111,7 @@ impl<'a> Pages<'a> {
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         self.file.forget(page, count);
         self.reserve()?;
-        self.file.file.write_at(offset, &bytes)
+        self.file.out.write_at(offset, &bytes)
     }
 
     /// Gives up the pages of a node.
@@ -133,10 +133,10 @@ impl<'a> Pages<'a> {
             let page_size = self.file.page_size() as u64;
             let growth = (end / GROWTH_SHARE).max(GROWTH / page_size);
             // If there is no room for so much, there may be for what is needed.
-            let grown = self.file.file.allocate((end + growth) * page_size).map(|()| end + growth);
+            let grown = self.file.out.allocate((end + growth) * page_size).map(|()| end + growth);
             *self.reserved = match grown {
                 Ok(grown) => grown,
-                Err(_) => self.file.file.allocate(end * page_size).map(|()| end)?,
+                Err(_) => self.file.out.allocate(end * page_size).map(|()| end)?,
             };
         }
         Ok(())
@@ -153,7 +153,7 @@ impl<'a> Pages<'a> {
         for (page, bytes) in gathered {
             let offset = self.file.offset(page);
             if !run.is_empty() && start + run.len() as u64 != offset {
-                self.file.file.write_at(start, &run)?;
+                self.file.out.write_at(start, &run)?;
                 run.clear();
             }
             if run.is_empty() {
@@ -161,7 +161,7 @@ impl<'a> Pages<'a> {
             }
             run.extend_from_slice(&bytes);
         }
-        if run.is_empty() { Ok(()) } else { self.file.file.write_at(start, &run) }
+        if run.is_empty() { Ok(()) } else { self.file.out.write_at(start, &run) }
     }
 }
 

@@ -143,8 +143,16 @@ impl Store {
         let most_cached = options.max_cached_pages;
         let (blocks, most_kept) = cache_for(&context, page_size, most_cached);
         let path = writer::path(dir);
-        let file =
-            Arc::new(PageFile::new(file, &path, context.identity, page_size, blocks, most_kept));
+        let out = writer::out(fs, dir, access, layer, &file)?;
+        let file = Arc::new(PageFile::new(
+            file,
+            out,
+            &path,
+            context.identity,
+            page_size,
+            blocks,
+            most_kept,
+        ));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(b"", &context.budget);
         let unused = writer.space().unused();
@@ -367,10 +375,13 @@ impl Store {
             writer.sync()?;
         }
         let path = writer::path(&self.context.dir);
-        let file = self.context.fs.open(&path, access, layer)?;
+        let fs = &*self.context.fs;
+        let file = fs.open(&path, access, layer)?;
+        let out = writer::out(fs, &self.context.dir, access, layer, &file)?;
         let (identity, page_size) = (old.identity(), old.page_size());
         let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
-        let file = Arc::new(PageFile::new(file, &path, identity, page_size, blocks, most_kept));
+        let file =
+            Arc::new(PageFile::new(file, out, &path, identity, page_size, blocks, most_kept));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(writer, &root, |_| {});

@@ -44,7 +44,7 @@ pub(super) fn create(
     identity: u64,
     page_size: usize,
 ) -> Result<()> {
-    let file = fs.create(&path(dir), layer)?;
+    let file = fs.create(&path(dir), layer.for_writing())?;
     file.allocate(Pointer::FIRST_PAGE * page_size as u64)?;
     let meta = Meta::empty();
     write_meta(&*file, &meta, identity, page_size)?;
@@ -65,6 +65,21 @@ pub(super) fn open(
     let read = |offset: u64, len: usize| Ok(file.view(offset..offset + len as u64)?.to_vec());
     let (page_size, meta) = meta::find(&path, identity, file.len()?, read)?;
     Ok((file, page_size, meta))
+}
+
+/// The way by which the file is written that is read by way of `file`: page faults of a mapping would cost more than
+/// calls.
+pub(super) fn out(
+    fs: &dyn Fs,
+    dir: &Path,
+    access: Access,
+    layer: Layer,
+    file: &Arc<dyn File>,
+) -> Result<Arc<dyn File>> {
+    match layer.for_writing() {
+        same if same == layer => Ok(Arc::clone(file)),
+        other => fs.open(&path(dir), access, other),
+    }
 }
 
 fn write_meta(file: &dyn File, meta: &Meta, identity: u64, page_size: usize) -> Result<()> {
@@ -218,7 +233,7 @@ impl Writer {
             }
         };
         let (identity, page_size) = (self.file.identity(), self.file.page_size());
-        let file = &*self.file.file;
+        let file = &*self.file.out;
         let written = write_meta(file, &meta, identity, page_size)
             .and_then(|()| confirm(file, &meta, identity, page_size));
         if let Err(error) = written {
@@ -237,7 +252,7 @@ impl Writer {
         reach: Seqno,
     ) -> Result<(Meta, Arc<Root>), (Error, bool)> {
         let free = self.write_free_list().map_err(|error| (error, false))?;
-        self.file.file.sync().map_err(|error| (error, true))?;
+        self.file.out.sync().map_err(|error| (error, true))?;
         let generation = self.meta.generation + 1;
         let pages = self.space.end();
         let Rewritten { top, counts, .. } = *made;
@@ -335,7 +350,7 @@ impl Writer {
     /// Makes all that was written safe from power loss, before the file is reached in another way.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.check_known()?;
-        self.file.file.sync().map_err(|error| self.poison(&error))
+        self.file.out.sync().map_err(|error| self.poison(&error))
     }
 
     fn poison(&mut self, error: &Error) -> Error {

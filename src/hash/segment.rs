@@ -73,10 +73,7 @@ impl Home {
     /// How files are written. Page faults of a mapping would hold up those of the writer's memory: what is going to
     /// be mapped for reading is written by calls.
     pub(crate) fn layer_for_writing(&self) -> Layer {
-        match self.layer() {
-            Layer::Mmap => Layer::Positional,
-            layer => layer,
-        }
+        self.layer().for_writing()
     }
 
     /// How files are reached that are opened now.

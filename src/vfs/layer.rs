@@ -47,6 +47,12 @@ pub enum Layer {
 const BLOCK_SIZES: RangeInclusive<u32> = 512..=1 << 20;
 
 impl Layer {
+    /// The layer by which files are written that are read by way of this one, if no byte of a mapping is to be written:
+    /// its page faults cost more than calls.
+    pub(crate) fn for_writing(self) -> Self {
+        if self == Self::Mmap { Self::Positional } else { self }
+    }
+
     /// The size of a block unless told otherwise, in bytes: 4 KiB.
     pub const DEFAULT_BLOCK_SIZE: u32 = 4096;
     /// The pages of a page cache unless told otherwise: 4096.

@@ -63,7 +63,15 @@ impl Tree {
         let (file, page_size, meta) =
             writer::open(fs, dir, Access::Write, layer, IDENTITY).unwrap();
         let cache = Arc::new(BlockCache::new(20 * page_size as u64));
-        let file = PageFile::new(file, &writer::path(dir), IDENTITY, page_size, cache, 0);
+        let file = PageFile::new(
+            Arc::clone(&file),
+            file,
+            &writer::path(dir),
+            IDENTITY,
+            page_size,
+            cache,
+            0,
+        );
         Writer::new(Arc::new(file), meta, Arc::new(Nobody)).unwrap()
     }
 
