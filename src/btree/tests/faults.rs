@@ -50,30 +50,31 @@ fn nothing_is_lost_when_the_file_cannot_be_cut_off() {
     for number in 0..4000u32 {
         keyspace.delete(number.to_be_bytes()).unwrap();
     }
-    let _ = keyspace.persist();
-    // Each of these is frozen before what failed is tried again.
+    // There are always some on their way when one of them fails. Whoever waits for one that is lost waits for ever.
     let kept = |number: u32| [b"kept".as_slice(), &number.to_be_bytes()].concat();
-    for number in 0..5 {
+    let persist = |number| {
         keyspace.put(kept(number), "value").unwrap();
-        // It would wait for ever for what is lost.
-        let handle = keyspace.clone();
-        let persisted = std::thread::spawn(move || handle.persist());
-        std::thread::sleep(Duration::from_millis(50));
-        for number in 0..=number {
-            assert!(keyspace.get(kept(number)).unwrap().is_some(), "{number} is lost");
-        }
-        let _ = persisted.join().unwrap();
+        let keyspace = keyspace.clone();
+        std::thread::sleep(Duration::from_millis(2));
+        std::thread::spawn(move || keyspace.persist())
+    };
+    let persists: Vec<_> = (0..40).map(persist).collect();
+    std::thread::sleep(Duration::from_millis(100));
+    for number in 0..40 {
+        assert!(keyspace.get(kept(number)).unwrap().is_some(), "{number} is lost");
     }
+    assert!(faults.fired() > 0);
     faults.disarm();
+    persists.into_iter().for_each(|persist| drop(persist.join().unwrap()));
     keyspace.persist().unwrap();
-    assert_eq!(keyspace.count().unwrap(), 5);
+    assert_eq!(keyspace.count().unwrap(), 40);
     keyspace.persist().unwrap();
     keyspace.compact().unwrap();
     assert!(keyspace.stats().disk_bytes < before / 4);
     check_clean(&db);
     db.close().unwrap();
     let db = open(&faults);
-    assert_eq!(self::keyspace(&db).count().unwrap(), 5);
+    assert_eq!(self::keyspace(&db).count().unwrap(), 40);
 }
 
 /// A checkpoint that fails for want of room, at each of its calls, leaves everything as it was, and is done later.

@@ -11,8 +11,8 @@ use crate::base::{Kind, Seqno, Trailer};
 use crate::btree::changes::Changes;
 use crate::btree::cursor::TreeCursor;
 use crate::btree::file::PageFile;
-use crate::btree::meta::Top;
-use crate::btree::rewrite::Source;
+use crate::btree::meta::{Counts, Top};
+use crate::btree::rewrite::{Rewritten, Source};
 use crate::btree::root::Root;
 use crate::btree::verify::{Subject, verify};
 use crate::btree::writer::{self, Writer};
@@ -302,4 +302,43 @@ fn a_walk_that_is_stopped_leaves_all_as_it_was() {
         tree.apply(&edits, 50);
         tree.check();
     }
+}
+
+/// Whoever checks a tree reads its list of free pages, too, while the writer goes on.
+#[test]
+fn a_tree_that_is_held_stays_whole_with_its_list_of_free_pages() {
+    let mut tree = Tree::new(4096);
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let all = (0..5000).map(|number| (key(number), Some(vec![1; 200]))).collect();
+    tree.apply(&all, u64::MAX);
+    let most = (1000..5000).map(|number| (key(number), None)).collect();
+    tree.apply(&most, u64::MAX);
+    let used = tree.writer.used();
+    tree.rewrite_leaves(Some(used), u64::MAX);
+    let subject = Subject {
+        root: Arc::clone(&tree.root),
+        meta: *tree.writer.meta(),
+        unused: tree.writer.space().list(),
+    };
+    tree.root = tree.writer.cut_end(true).unwrap().expect("its end is free");
+    for number in 0..50 {
+        tree.apply(&[(key(number * 20), Some(vec![2; 200]))].into_iter().collect(), u64::MAX);
+    }
+    let mut report = VerifyReport::default();
+    verify(&subject, &mut report);
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    tree.check();
+}
+
+/// After a crash between two steps, the log is replayed in pieces: what the last step put into the tree is still there
+/// when the first piece has been merged.
+#[test]
+fn how_far_the_tree_reaches_is_not_forgotten() {
+    let mut tree = Tree::new(4096);
+    let made = Rewritten { top: None, counts: Counts::default(), is_complete: false };
+    tree.writer.commit(&made, 0, 100).unwrap();
+    tree.reopen();
+    let made = Rewritten { is_complete: true, ..made };
+    tree.writer.commit(&made, 50, 50).unwrap();
+    assert_eq!((tree.writer.meta().persisted, tree.writer.meta().reach), (50, 100));
 }
