@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::ahead::Ahead;
 use super::file::Node;
 use super::meta::Top;
 use super::node::{Inner, Leaf, Parts, Pointer, Stored};
@@ -35,6 +36,7 @@ pub(super) struct TreeCursor {
     /// The key; while the cursor is in one leaf, it begins with the prefix of that.
     key: Vec<u8>,
     prefix: usize,
+    ahead: Ahead,
     /// The first or last key of the leaf that was left last.
     edge: Vec<u8>,
     /// The value, if it is not in the leaf.
@@ -89,6 +91,7 @@ impl TreeCursor {
             parts: Parts::default(),
             key: Vec::new(),
             prefix: 0,
+            ahead: Ahead::default(),
             edge: Vec::new(),
             overflow: None,
             is_valid: false,
@@ -117,7 +120,10 @@ impl TreeCursor {
             at = next;
         }
         let root = &*self.root;
-        let node = if past_cache { root.node_past_cache(at, 0)? } else { root.node(at, 0)? };
+        let node = match past_cache {
+            true => root.node_past_cache(at, 0, &mut self.ahead)?,
+            false => root.node(at, 0)?,
+        };
         let held = match node {
             Node::Lent(bytes) => {
                 let start = root.file.offset(at.page()) as usize;
@@ -173,7 +179,7 @@ impl TreeCursor {
             let Some(sibling) = sibling else { continue };
             let next = inner.child(sibling);
             if level == 1 && forward && sibling < inner.len() {
-                self.root.prefetch(inner.child(sibling + 1));
+                self.root.prefetch_leaf(inner.child(sibling + 1));
             }
             drop(node);
             self.path.push((at, sibling));

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::ahead::Ahead;
 use super::node::{self, Pointer};
+use crate::base::prefetch::prefetch;
 use crate::base::{Slice, View, checksum};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
@@ -24,6 +26,8 @@ use crate::vfs::{File, ReadRequest};
 
 /// Bytes in front of an overflow value.
 pub(super) const OVERFLOW_HEADER: usize = 16;
+/// What the processor reads at once.
+const LINE: usize = 64;
 /// The pages of the first chunk of what is known page by page; each further chunk doubles all there is.
 const FIRST_CHUNK: u64 = 1 << 10;
 const CHUNKS: usize = 31;
@@ -200,16 +204,21 @@ impl PageFile {
     }
 
     /// The bytes of the node at `at`, not yet checked.
-    fn read(&self, at: Pointer) -> Result<View> {
+    pub(super) fn read(&self, at: Pointer) -> Result<View> {
+        let pages = at.page()..at.page() + at.pages();
+        self.read_pages(pages).map_err(|error| self.unread(at, error))
+    }
+
+    /// The bytes of `pages`, nobody else's, with one call.
+    pub(super) fn read_pages(&self, pages: Range<u64>) -> Result<View> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let Range { start, end } = self.range(at);
-        let read = if self.copies {
-            let mut bytes = vec![0; (end - start) as usize];
-            self.file.read_at(start, &mut bytes).map(|()| View::from(bytes))
-        } else {
-            self.file.view(start..end)
-        };
-        read.map_err(|error| self.unread(at, error))
+        let (start, end) = (self.offset(pages.start), self.offset(pages.end));
+        if !self.copies {
+            return self.file.view(start..end);
+        }
+        let mut bytes = vec![0; (end - start) as usize];
+        self.file.read_at(start, &mut bytes)?;
+        Ok(View::from(bytes))
     }
 
     /// Whether the node at `at` is cached.
@@ -220,6 +229,14 @@ impl PageFile {
     /// The error for a node at `at` that could not be read.
     pub(super) fn unread(&self, at: Pointer, error: Error) -> Error {
         self.short(at, self.range(at).end, error)
+    }
+
+    /// Asks ahead for all of the node at `at`, if it is cached.
+    pub(super) fn prefetch(&self, at: Pointer) {
+        let cached = self.cached.get(at.page()).and_then(|(blocks, index)| blocks.peek(index));
+        if let Some(view) = cached {
+            view.chunks(LINE).for_each(|line| prefetch(&line[0]));
+        }
     }
 
     /// What is to be read for the node at `at`, which counts as asked for and read.
@@ -257,19 +274,20 @@ impl PageFile {
         }
     }
 
-    /// The node at `at`, which must be one of `level`, for those who read all of a tree: it is not cached for them.
-    pub(super) fn node_past_cache(&self, at: Pointer, level: u8) -> Result<View> {
+    /// The leaf at `at` in a tree of the first `end` pages, for those who read one leaf behind the other: it is not
+    /// cached for them.
+    pub(super) fn leaf_past_cache(&self, at: Pointer, end: u64, ahead: &mut Ahead) -> Result<View> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let cached = self.cached.get(at.page()).and_then(|(blocks, index)| blocks.peek(index));
         let view = match cached {
             Some(view) => view,
             None => {
-                let view = self.read(at)?;
+                let view = ahead.read(self, at, end)?;
                 self.check(&view, at)?;
                 view
             }
         };
-        self.expect_level(&view, at, level)?;
+        self.expect_level(&view, at, 0)?;
         Ok(view)
     }
 

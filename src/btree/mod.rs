@@ -3,9 +3,11 @@
 //! - `store`: the engine. Memtables, checkpoints in the background, and which tree a reader sees.
 //! - `writer`: the one writer of the file, and how a new tree becomes what the file holds (`meta`).
 //! - `rewrite`: makes the next tree of the last one and a memtable's `changes`; `space` knows which pages are free.
-//! - `root`: one tree, as readers see it, and its `cursor`; `file`: its nodes, checked and cached.
+//! - `root`: one tree, as readers see it, and its `cursor`; `file`: its nodes, checked and cached; `ahead`: leaves
+//!   that are read one behind the other.
 //! - `node`: the bytes of a node. `verify`: checks all of it.
 
+mod ahead;
 mod changes;
 mod cursor;
 mod file;

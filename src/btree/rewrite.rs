@@ -17,6 +17,7 @@
 //!
 //! New nodes are written in the order of their pages, in large pieces.
 
+use super::ahead::Ahead;
 use super::changes::Changes;
 use super::file::{Node, OVERFLOW_HEADER, PageFile};
 use super::meta::{Counts, Top};
@@ -184,6 +185,7 @@ pub(super) struct Rewrite<'a, 'p, C> {
     /// For each level: a key that is not above those in its builder and above those of the nodes before.
     lower: Vec<Vec<u8>>,
     counts: Counts,
+    ahead: Ahead,
     stop: &'a dyn Fn() -> bool,
 }
 
@@ -209,7 +211,20 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
         let leaf = LeafBuilder::new(pages.file.page_size());
         let most_pages = pages.space.taken().saturating_add(most_pages);
         let (inner, lower) = (Vec::new(), vec![Vec::new()]);
-        Self { root, source, pages, most_pages, stopped: false, leaf, inner, lower, counts, stop }
+        let ahead = Ahead::default();
+        Self {
+            root,
+            source,
+            pages,
+            most_pages,
+            stopped: false,
+            leaf,
+            inner,
+            lower,
+            counts,
+            ahead,
+            stop,
+        }
     }
 
     /// Makes the tree. All its nodes are written when this returns, and nothing is synced.
@@ -264,7 +279,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             return Err(Error::Closed);
         }
         let root = self.root;
-        let node = root.node_between(at, level, lower, upper)?;
+        let node = root.node_between(at, level, lower, upper, &mut self.ahead)?;
         self.pages.give_node(at);
         if level == 0 {
             self.counts.leaves = self.less(self.counts.leaves, 1)?;
@@ -349,7 +364,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
         if self.counts.overflow_pages == 0 {
             return Ok(false);
         }
-        let node = self.root.node_past_cache(at, level)?;
+        let node = self.root.node_past_cache(at, level, &mut Ahead::default())?;
         let leaf = Leaf::new(&node);
         Ok((0..leaf.len()).any(|index| self.far_value(leaf.value(index)).is_some()))
     }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::ahead::Ahead;
 use super::file::{Node, PageFile};
 use super::meta::Top;
 use super::node::{Inner, Leaf, Parts, Pointer, Stored};
@@ -22,6 +23,8 @@ pub(super) struct Root {
     pub(super) seqno: Seqno,
     pub(super) top: Option<Top>,
     pub(super) file: Arc<PageFile>,
+    /// Pages of the file when the tree was made.
+    pages: u64,
     /// All of the file, if it lends its bytes.
     lent: Option<View>,
     /// If not: the root node once it has been read, and with it inner nodes below.
@@ -58,7 +61,7 @@ impl Root {
     ) -> Result<Arc<Self>> {
         let lent = file.lend(pages)?;
         let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
-        Ok(Arc::new(Self { seqno, top, file, lent, branch, kept }))
+        Ok(Arc::new(Self { seqno, top, file, pages, lent, branch, kept }))
     }
 
     /// The node at `at`, which must be one of `level`.
@@ -68,9 +71,14 @@ impl Root {
     }
 
     /// The same for those who read a tree from one end to the other: leaves are not cached for them.
-    pub(super) fn node_past_cache(&self, at: Pointer, level: u8) -> Result<Node<'_>> {
+    pub(super) fn node_past_cache(
+        &self,
+        at: Pointer,
+        level: u8,
+        ahead: &mut Ahead,
+    ) -> Result<Node<'_>> {
         match (&self.lent, level) {
-            (None, 0) => self.file.node_past_cache(at, level).map(Node::Own),
+            (None, 0) => self.file.leaf_past_cache(at, self.pages, ahead).map(Node::Own),
             _ => self.node(at, level),
         }
     }
@@ -83,8 +91,9 @@ impl Root {
         level: u8,
         lower: &[u8],
         upper: Option<&[u8]>,
+        ahead: &mut Ahead,
     ) -> Result<Node<'_>> {
-        let node = self.node_past_cache(at, level)?;
+        let node = self.node_past_cache(at, level, ahead)?;
         let (mut first, mut last) = (Vec::new(), Vec::new());
         let len = if level == 0 {
             let leaf = Leaf::new(&node);
@@ -249,6 +258,11 @@ impl Root {
     #[inline]
     pub(super) fn lent(&self, range: Range<usize>) -> &[u8] {
         self.lent.as_ref().map_or(&[], |lent| &lent[range])
+    }
+
+    /// Asks ahead for all of the leaf at `at`, if it is in memory.
+    pub(super) fn prefetch_leaf(&self, at: Pointer) {
+        if self.lent.is_some() { self.prefetch(at) } else { self.file.prefetch(at) }
     }
 
     /// Asks ahead for what a search of the node at `at` looks at first.

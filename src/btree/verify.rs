@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::ahead::Ahead;
 use super::file::PageFile;
 use super::meta::{Counts, Meta};
 use super::node::{Inner, Leaf, Pointer, Stored};
@@ -56,6 +57,7 @@ struct Walk<'a> {
     file: &'a PageFile,
     pages: Pages,
     counts: Counts,
+    ahead: Ahead,
 }
 
 /// Checks everything and adds it to the report.
@@ -64,7 +66,8 @@ pub(super) fn verify(subject: &Subject, report: &mut VerifyReport) {
     report.files += 1;
     report.bytes += root.file.offset(meta.pages);
     let file = &*root.file;
-    let mut walk = Walk { root, file, pages: Pages::new(meta.pages), counts: Counts::default() };
+    let (pages, counts, ahead) = (Pages::new(meta.pages), Counts::default(), Ahead::default());
+    let mut walk = Walk { root, file, pages, counts, ahead };
     walk.pages.meet(0, Pointer::FIRST_PAGE);
     let walked = walk.run(meta, unused.as_deref());
     report.entries += walk.counts.records;
@@ -111,7 +114,7 @@ impl Walk<'_> {
     /// Checks the node of `level` at `at` and what is below it; its keys are to be from `lower` on and below `upper`.
     fn node(&mut self, at: Pointer, level: u8, lower: &[u8], upper: Option<&[u8]>) -> Result<()> {
         self.meet(at, at.pages())?;
-        let node = self.root.node_between(at, level, lower, upper)?;
+        let node = self.root.node_between(at, level, lower, upper, &mut self.ahead)?;
         if level == 0 {
             self.counts.leaves += 1;
             return self.leaf(Leaf::new(&node));
