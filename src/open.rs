@@ -485,9 +485,13 @@ fn replay(
         RecoveryReport { dropped_bytes: log.found().dropped_bytes, ..RecoveryReport::default() };
     let engine_of = |id: u32| targets.iter().find(|(_, target)| target.id == id);
     log.replay(|writes| {
+        // Nobody reads yet; engines may drop what has been superseded, and wait until what they cut is published. That
+        // takes in what all have persisted, and numbers of writes that no log has.
+        shared.visibility.publish(writes.first - 1);
         make_room(shared, targets, writes.first - 1)?;
         let mut body = writes.body;
         let mut replayed = false;
+        let last = writes.first + writes.count - 1;
         for seqno in writes.first..writes.first + writes.count {
             let entry = take_entry(&mut body)
                 .and_then(|entry| Some((engine_of(entry.keyspace)?, entry)))
@@ -504,11 +508,9 @@ fn replay(
         }
         if replayed {
             report.replayed_batches += 1;
-            let last = writes.first + writes.count - 1;
             targets.iter().for_each(|(_, target)| target.engine.end_batch(last));
-            // Nobody reads yet; engines may drop what has been superseded.
-            shared.visibility.publish(last);
         }
+        shared.visibility.publish(last);
         Ok(())
     })?;
     Ok(report)

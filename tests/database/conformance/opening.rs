@@ -263,6 +263,32 @@ fn a_reader_of_a_killed_database_replays_in_memory() {
     ENGINES.into_iter().for_each(replay_in_memory);
 }
 
+/// No keyspace fills a memtable, all together fill more than there may be, and the numbers between their writes are in no
+/// log.
+#[test]
+fn many_keyspaces_are_replayed_within_the_memory_there_is() {
+    for engine in ENGINES {
+        let fs = Arc::new(MemoryFs::traced());
+        let writer = Setup::on(Arc::clone(&fs)).engine(engine);
+        let database = writer.builder().memory_budget(512 << 20).open().unwrap();
+        let open = |database: &Database, logged: bool, name: usize| {
+            database.keyspace(&name.to_string(), options(engine).log(logged)).unwrap()
+        };
+        let keyspaces: Vec<_> = (0..12).map(|name| open(&database, true, name)).collect();
+        let unlogged = open(&database, false, 12);
+        for number in 0..6000_usize {
+            unlogged.put("key", "value").unwrap();
+            keyspaces[number % 12].put(format!("{number:05}"), vec![1; 1000]).unwrap();
+        }
+        let killed = fs.image(fs.operations(), PowerCut::KeepAll);
+        let setup = Setup::on(Arc::new(killed)).engine(engine);
+        let database = setup.open();
+        for name in 0..12 {
+            assert_eq!(open(&database, true, name).count().unwrap(), 500, "{setup}");
+        }
+    }
+}
+
 fn replay_in_memory(engine: EngineKind) {
     let fs = Arc::new(MemoryFs::traced());
     let writer = Setup::on(Arc::clone(&fs)).engine(engine);
