@@ -310,17 +310,19 @@ impl Store {
     /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed, until that
     /// makes the file no shorter.
     fn rewrite_all(&self) -> Result<()> {
-        let mut writer = lock(&self.writer);
         // Trees that nobody sees any more hold no pages from here on.
         self.change_state(|_| {});
-        self.rewrite_leaves(&mut writer, None)?;
+        self.rewrite_leaves(None)?;
         loop {
+            let mut writer = lock(&self.writer);
             self.cut_end(&mut writer, true)?;
             let (end, used) = (writer.space().end(), writer.used());
+            drop(writer);
             if end - used <= end / LEFT_SHARE {
                 break;
             }
-            self.rewrite_leaves(&mut writer, Some(used))?;
+            self.rewrite_leaves(Some(used))?;
+            let mut writer = lock(&self.writer);
             self.cut_end(&mut writer, true)?;
             if writer.space().end() >= end - end / LEFT_SHARE {
                 break;
@@ -330,23 +332,34 @@ impl Store {
         Ok(())
     }
 
-    /// Writes leaves anew, all or those `behind` so many pages.
-    fn rewrite_leaves(&self, writer: &mut Writer, behind: Option<u64>) -> Result<()> {
+    /// Writes leaves anew, all or those `behind` so many pages. Checkpoints go on between the steps.
+    fn rewrite_leaves(&self, behind: Option<u64>) -> Result<()> {
         let stop = || self.jobs.is_stopping();
         let mut from = None;
         loop {
+            self.let_flush_go_first()?;
+            let mut writer = lock(&self.writer);
             let root = Arc::clone(&self.state.load().root);
-            let most_pages = step(writer);
-            let counts = writer.meta().counts;
+            let most_pages = step(&writer);
+            let Meta { counts, persisted, reach, .. } = *writer.meta();
             let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, behind };
             let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
-            let (persisted, reach) = (writer.meta().persisted, writer.meta().reach);
             let next = writer.commit(&made, persisted, reach)?;
-            self.install(writer, &next, |_| {});
+            self.install(&writer, &next, |_| {});
             if made.is_complete {
                 return Ok(());
             }
         }
+    }
+
+    /// Waits for the checkpoint of the memtable that is due, if it gets on.
+    fn let_flush_go_first(&self) -> Result<()> {
+        let due = self.state.load().memtables.oldest_frozen().map_or(0, |frozen| frozen.last);
+        while self.persisted() < due && self.jobs.trouble_of(Work::Flush).is_none() {
+            self.jobs.stop_if_told()?;
+            self.jobs.wait_a_while(A_MOMENT);
+        }
+        Ok(())
     }
 
     /// The file, reached through `layer` and cached as is asked for.

@@ -248,3 +248,29 @@ fn what_was_reserved_before_a_kill_is_given_back() {
     db.close().unwrap();
     assert_eq!(len(&killed), len(&memory));
 }
+
+/// Compacting a large tree takes long: what is written meanwhile does not wait for the end of it.
+#[test]
+fn checkpoints_go_on_while_all_is_compacted() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let db = open(&faults);
+    let keyspace = keyspace(&db);
+    for number in 0..8000u32 {
+        keyspace.put(number.to_be_bytes(), [1; 1000]).unwrap();
+    }
+    keyspace.persist().unwrap();
+    let slow = Effect::Delay(Duration::from_millis(5));
+    faults.arm(fault(Operation::Write, Times::Always, slow));
+    let compacted = {
+        let keyspace = keyspace.clone();
+        std::thread::spawn(move || keyspace.compact())
+    };
+    wait_until(|| faults.fired() > 3);
+    keyspace.put("more", "of it").unwrap();
+    keyspace.persist().unwrap();
+    assert!(!compacted.is_finished());
+    faults.disarm();
+    compacted.join().unwrap().unwrap();
+    assert_eq!(keyspace.count().unwrap(), 8001);
+    check_clean(&db);
+}
