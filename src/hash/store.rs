@@ -499,10 +499,12 @@ impl Engine for Store {
     }
 
     fn persist(&self) -> Result<()> {
-        let Some(last) = lock(&self.sealed).back().map(|sealed| sealed.last) else { return Ok(()) };
+        // What upkeep moves meanwhile is sealed behind it and not waited for.
+        let last = lock(&self.sealed).back().and_then(|sealed| Some(sealed.segments.last()?.id));
+        let Some(last) = last else { return Ok(()) };
         self.jobs.forget_trouble(Work::Flush);
         self.schedule_flush();
-        let done = |_: &Status| lock(&self.sealed).front().is_none_or(|sealed| sealed.last > last);
+        let done = |_: &Status| self.first_sealed().is_none_or(|first| first > last);
         self.jobs.wait_until(done, &[Work::Flush])
     }
 

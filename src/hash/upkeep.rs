@@ -179,7 +179,12 @@ impl Store {
         } else if let Some(victim) = victim {
             self.reclaim(&victim)?;
             // Emptied segments wait for what was moved out of them.
-            let waiting = lock(&self.files).deferred.len();
+            // Those that wait for a tail that is sealed already do not count: a tail for each would be as short again.
+            let first_unsealed = lock(&self.writer).first_unsealed();
+            let files = lock(&self.files);
+            let waits = |deferred: &&Deferred| deferred.after >= first_unsealed;
+            let waiting = files.deferred.iter().filter(waits).count();
+            drop(files);
             if waiting > 1 {
                 self.seal_soon();
             }

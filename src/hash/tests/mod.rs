@@ -465,6 +465,25 @@ fn files_that_a_failed_flush_left_are_replaced() {
     assert_eq!(self::keyspace(&open(&fs)).get("a").unwrap().unwrap(), "b");
 }
 
+/// Upkeep that is faster than the disk must not turn each short segment into another one that is as short, for ever.
+#[test]
+fn short_segments_are_merged_and_then_there_is_rest() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let slow = Fault::new(Operation::Sync, Effect::Delay(std::time::Duration::from_millis(1)));
+    faults.arm(Fault { times: Times::Always, ..slow });
+    let fs: Arc<dyn Fs> = Arc::new(faults);
+    let db = Database::builder("/db").file_system(fs).memory_budget(8 << 20).open().unwrap();
+    let keyspace = keyspace(&db);
+    for number in 0..60u32 {
+        keyspace.put(number.to_be_bytes(), "value").unwrap();
+        keyspace.persist().unwrap();
+    }
+    db.settle().unwrap();
+    let flushes = keyspace.stats().flushes;
+    assert!(flushes < 300, "{flushes} flushes of 60 records");
+    assert_eq!(contents(&keyspace).len(), 60);
+}
+
 #[test]
 fn closing_does_not_wait_for_upkeep_that_does_not_get_on() {
     let memory = MemoryFs::new();
