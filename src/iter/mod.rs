@@ -5,12 +5,14 @@
 //! above.
 
 mod either;
+mod loser_tree;
 mod merge;
 #[cfg(test)]
 mod sample;
 mod visible;
 
 pub(crate) use either::Either;
+pub(crate) use loser_tree::{Forward, LoserTree};
 pub(crate) use merge::Merge;
 pub(crate) use visible::Visible;
 
