@@ -71,6 +71,8 @@ mod lsm;
 mod memtable;
 mod open;
 mod options;
+mod reducer;
+mod skip;
 mod snapshot;
 mod stats;
 pub mod vfs;
@@ -87,6 +89,7 @@ pub use options::{
     DEFAULT_MEMORY_BUDGET, Durability, EngineKind, KeyspaceOptions, MAX_KEY_LEN, MAX_VALUE_LEN,
     MIN_MEMORY_BUDGET, RecoveryMode,
 };
+pub use reducer::{ReduceFn, Reducer};
 pub use snapshot::Snapshot;
 pub use stats::{
     CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats, TreeStats,

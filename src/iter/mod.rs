@@ -8,7 +8,7 @@ mod either;
 mod loser_tree;
 mod merge;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod visible;
 
 pub(crate) use either::Either;

@@ -10,6 +10,7 @@ use std::path::Path;
 const LAYERS: &[&[&str]] = &[
     &["base", "error"],
     &["vfs"],
+    &["reducer"],
     &["options", "budget", "workers", "filter"],
     &["stats", "cache", "iter", "log", "memtable"],
     &["contract", "jobs"],
