@@ -69,8 +69,9 @@ impl Batch {
     fn add(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) -> &mut Self {
         if self.error.is_none() {
             self.weight += key.len() + value.len() + ENTRY_WEIGHT;
-            let checked =
-                check_sizes(key, value).and_then(|()| check_same(&self.database, keyspace));
+            let checked = check_sizes(key, value)
+                .and_then(|()| check_same(&self.database, keyspace))
+                .and_then(|()| keyspace.target().check(kind, key, value));
             match checked.and_then(|()| check_weight(self.weight)) {
                 Ok(()) => self.writes.push(keyspace.target(), kind, key, value),
                 Err(error) => self.error = Some(error),
@@ -102,8 +103,8 @@ impl Batch {
     /// loss; with another durability it does nothing.
     ///
     /// # Errors
-    /// `Invalid` if a write that was added is too large, the batch is, or a keyspace is another database's;
-    /// those of [`Keyspace::put`]. After `Invalid` and `NoSpace` nothing was written.
+    /// `Invalid` if a write that was added is too large, the batch is, a keyspace is another database's, or a value is not
+    /// one for its keyspace's [reducer](crate::Reducer); those of [`Keyspace::put`]. After `Invalid` and `NoSpace` nothing was written.
     pub fn commit(self) -> Result<()> {
         if let Some(error) = self.error {
             return Err(error);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::options::{DEFAULT_MEMORY_BUDGET, Durability, MIN_MEMORY_BUDGET, RecoveryMode};
+use crate::reducer::Reducers;
 use crate::vfs::{DiskFs, Fs, Layer};
 
 /// The options of a database, as plain data.
@@ -19,6 +20,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) read_only: bool,
     pub(crate) recovery: RecoveryMode,
     pub(crate) log_layer: Layer,
+    pub(crate) reducers: Reducers,
 }
 
 /// Opens a database with other than the default options. Made by
@@ -48,6 +50,7 @@ impl DatabaseBuilder {
             read_only: false,
             recovery: RecoveryMode::default(),
             log_layer: Layer::Mmap,
+            reducers: Reducers::default(),
         })
     }
 
@@ -94,6 +97,30 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Registers a function that makes one value of several, for skip keyspaces with
+    /// [`Reducer::Custom`](crate::Reducer::Custom) of this name: 1 to 255 bytes, which [`open`](Self::open) checks. Of
+    /// several functions of one name the last counts. It is given the key and its values, oldest first, and has to do what
+    /// [`ReduceFn`](crate::ReduceFn) says, which is more than its type.
+    ///
+    /// ```
+    /// # fn main() -> turbidite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("my.db");
+    /// use turbidite::Database;
+    /// let largest = |_: &[u8], values: &[&[u8]]| values.iter().max().map_or(vec![], |v| v.to_vec());
+    /// let db = Database::builder(path).reducer("largest", largest).open()?;
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn reducer(
+        mut self,
+        name: &str,
+        function: impl Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.reducers.add(name, Arc::new(function));
+        self
+    }
+
     /// The file system to use. Default: the operating system's.
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.0.fs = fs;
@@ -106,9 +133,9 @@ impl DatabaseBuilder {
     /// # Errors
     /// `NotADatabase` if the path is a file, holds something else, or holds nothing and may not be created;
     /// `Locked` if somebody has it open; `NewerFormat`; `Corruption`; `Invalid` for a budget below 8 MiB, for
-    /// impossible sizes of the log's layer, and for page caches larger than half of the budget; `Unsupported`
-    /// if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is changed. After
-    /// `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
+    /// impossible sizes of the log's layer or names of reducers, and for page caches larger than half of the budget;
+    /// `Unsupported` if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is
+    /// changed. After `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(self) -> Result<Database> {
         if self.0.memory_budget < MIN_MEMORY_BUDGET {
             return Err(Error::Invalid(format!(
@@ -116,6 +143,7 @@ impl DatabaseBuilder {
                 self.0.memory_budget
             )));
         }
+        self.0.reducers.check()?;
         Database::open_with(self.0)
     }
 }

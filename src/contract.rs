@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
 use crate::iter::{InOrder, OrderedCursor, UnorderedCursor};
+use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
@@ -63,6 +64,8 @@ pub(crate) struct Context {
     pub(crate) read_only: bool,
     /// Whether the keyspace's writes are in the log.
     pub(crate) logged: bool,
+    /// Functions that make one value of several. What a keyspace was created with may be missing.
+    pub(crate) reducers: Reducers,
 }
 
 /// An index structure that keeps one keyspace.
@@ -70,6 +73,16 @@ pub(crate) trait Engine: Send + Sync {
     /// Allows changes of the engine's files, and clears away what a crash left there. Called once, before
     /// the first write, when all of the database has been read and found whole.
     fn make_writable(&self) -> Result<()>;
+    /// Whether [`check_write`](Self::check_write) may refuse anything: the same at all times.
+    fn checks_writes(&self) -> bool {
+        false
+    }
+    /// An error if a put of `value` under `key` is not one that the engine can take. Called before anything is
+    /// written.
+    fn check_write(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let _ = (key, value);
+        Ok(())
+    }
     /// Takes one write. Called in commit order under the commit lock. Cannot fail: what could is done
     /// in the background.
     fn apply(&self, write: &Write<'_>);
@@ -105,6 +118,20 @@ pub(crate) trait Engine: Send + Sync {
     /// [held](ReadPoint::At). Meant to cost less than as many calls of `get`.
     fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
         keys.iter().map(|key| self.get(key, point)).collect()
+    }
+    /// All values of `key` at `point`, in the order they were put: one or none, unless the engine keeps several.
+    fn get_all(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Vec<Slice>> {
+        Ok(self.get(key, point)?.into_iter().collect())
+    }
+    /// The record at `position` of what is visible at `point`, counted from 0 in key order; `None` behind the last.
+    fn nth(&self, position: u64, point: ReadPoint<'_>) -> Result<Option<(Slice, Slice)>> {
+        let _ = (position, point);
+        Err(no_positions())
+    }
+    /// How many of the records visible at `point` have a key below `key`.
+    fn rank(&self, key: &[u8], point: ReadPoint<'_>) -> Result<u64> {
+        let _ = (key, point);
+        Err(no_positions())
     }
     /// A cursor over what is visible at `point`, in key order.
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>>;
@@ -151,4 +178,12 @@ pub(crate) trait Engine: Send + Sync {
     /// Stops taking up background work, and waits for what callers' threads do of it; called before the
     /// engine is dropped.
     fn stop(&self);
+}
+
+/// What an engine answers that does not count its records.
+fn no_positions() -> Error {
+    Error::Unsupported(
+        "only a skip keyspace knows the positions of its records; read others with `range` or `iter`"
+            .into(),
+    )
 }

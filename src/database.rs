@@ -1,6 +1,7 @@
 //! The database: a handle that opens keyspaces, makes batches and snapshots, and closes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use crate::housekeeper::Housekeeper;
 use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
 use crate::log::{Log, Segments, segment_path};
 use crate::open::{self, Opened, Shared};
-use crate::options::{Durability, KeyspaceOptions, RecoveryMode};
+use crate::options::{Durability, KeyspaceOptions, RecoveryMode, SkipOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::vfs::{Layer, LockGuard};
@@ -130,10 +131,10 @@ impl Database {
     ///
     /// # Errors
     /// `Invalid` if the name is empty or longer than 255 bytes, if the keyspace exists with another engine
-    /// or another choice about the log or the size of pages, if the sizes of the file layer or of a B+ tree are
-    /// impossible, or if all page caches would take more than half of the memory budget; `Unsupported` if the file
-    /// system does not offer the file layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`,
-    /// `Poisoned`, `Closed`.
+    /// or another choice about the log, the size of pages, or step unit, largest level or reducer, if the sizes of the file
+    /// layer or of the engine are impossible, if it would be created with a reducer that is not registered, or if all page
+    /// caches would take more than half of the memory budget; `Unsupported` if the file system does not offer the file
+    /// layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`, `Poisoned`, `Closed`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.inner.check_open()?;
         let mut catalog = lock(&self.inner.catalog);
@@ -228,8 +229,8 @@ impl Database {
     }
 }
 
-impl std::fmt::Debug for Database {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("path", &self.path()).finish_non_exhaustive()
     }
 }
@@ -298,18 +299,15 @@ impl Inner {
                 name.len()
             )));
         }
-        options.check_tree()?;
+        options.check_engine()?;
+        self.shared.reducers.check_has(&options.skip.reducer())?;
         let layer = options.resolve_layer(Layer::default())?;
         open::probe(&self.shared.fs, &self.shared.path, layer)?;
         let id = catalog.next_id();
-        let made = self.create_engine(
-            catalog,
-            name,
-            &KeyspaceOptions::of(options.engine, layer, options.logged, options.tree),
-        );
+        let made = self.create_engine(catalog, name, &options.resolved(layer));
         let engine = made.inspect_err(|_| self.shared.forget(id))?;
         let files = self.shared.take_files(id);
-        let target = Target { id, logged: options.logged, engine };
+        let target = Target::new(id, options.logged, engine);
         let open = Arc::new(OpenKeyspace::new(info(catalog, name, id), target, files));
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.insert(name.to_owned(), Arc::clone(&open));
@@ -335,7 +333,8 @@ impl Inner {
                 log(wanted.logged)
             )));
         }
-        wanted.check_tree()?;
+        wanted.check_engine()?;
+        check_skip(&catalog.state.keyspaces[&open.target.id].options.skip, &info.name, wanted)?;
         self.resize_tree(catalog, open, wanted)?;
         let layer = wanted.resolve_layer(info.layer)?;
         if layer == info.layer {
@@ -607,6 +606,26 @@ impl Inner {
         let Some(writer) = pen.log() else { return Ok(None) };
         writer.flush()?;
         Ok(Some(writer.last()))
+    }
+}
+
+/// An error if anything about a skip keyspace is asked for to be other than it `is`.
+fn check_skip(is: &SkipOptions, name: &str, wanted: &KeyspaceOptions) -> Result<()> {
+    let wanted = &wanted.skip;
+    let fixed = |what: &str, is: &dyn fmt::Display| {
+        Err(Error::Invalid(format!(
+            "keyspace {name:?} was created with the {what} {is}, and that cannot be changed"
+        )))
+    };
+    if wanted.step_unit.is_some_and(|wanted| wanted != is.step_unit()) {
+        return fixed("step unit", &is.step_unit());
+    }
+    if wanted.max_level.is_some_and(|wanted| wanted != is.max_level()) {
+        return fixed("largest level", &is.max_level());
+    }
+    match &wanted.reducer {
+        Some(wanted) if *wanted != is.reducer() => fixed("reducer", &is.reducer()),
+        _ => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::hash::Store;
 use crate::lsm::Tree;
 use crate::options::{EngineKind, KeyspaceOptions};
+use crate::skip;
 
 /// Makes the files of a new, empty engine in its directory.
 pub(crate) fn create(options: &KeyspaceOptions, context: Context) -> Result<Arc<dyn Engine>> {
@@ -15,6 +16,7 @@ pub(crate) fn create(options: &KeyspaceOptions, context: Context) -> Result<Arc<
         EngineKind::Btree => Ok(btree::Store::create(context, options.tree)?),
         EngineKind::Lsm => Ok(Tree::create(context)?),
         EngineKind::Hash => Ok(Store::create(context)?),
+        EngineKind::Skip => Ok(skip::Store::create(context, options.skip.clone())?),
     }
 }
 
@@ -24,5 +26,6 @@ pub(crate) fn open(options: &KeyspaceOptions, context: Context) -> Result<Arc<dy
         EngineKind::Btree => Ok(btree::Store::open(context, options.tree)?),
         EngineKind::Lsm => Ok(Tree::open(context)?),
         EngineKind::Hash => Ok(Store::open(context)?),
+        EngineKind::Skip => Ok(skip::Store::open(context, options.skip.clone())?),
     }
 }

@@ -86,7 +86,8 @@ impl Keyspace {
     /// writers.
     ///
     /// # Errors
-    /// `Invalid` if key or value is too large; `NoSpace`, after which nothing was written; `Io`, after which
+    /// `Invalid` if key or value is too large, or the value is not one for the keyspace's
+    /// [reducer](crate::Reducer); `NoSpace`, after which nothing was written; `Io`, after which
     /// the database is `Poisoned`; what keeps background work from making room, as `Corruption`; `ReadOnly`, `Closed`.
     #[inline]
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
@@ -122,6 +123,7 @@ impl Keyspace {
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         check_sizes(key, value)?;
+        self.open.target.check(kind, key, value)?;
         self.database.check_writable()?;
         let writes = Writes::One { target: &self.open.target, kind, key, value };
         self.database.committer().commit(writes, durability)
@@ -137,6 +139,16 @@ impl Keyspace {
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.get_at(key.as_ref(), self.now())
+    }
+
+    /// All values of `key`, in the order they were put since it was last deleted, in a skip keyspace with
+    /// [`Reducer::KeepAll`](crate::Reducer::KeepAll). Elsewhere what [`get`](Self::get) gives: one value or none. Cost: as
+    /// `get`; all the values are in memory at once.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn get_all(&self, key: impl AsRef<[u8]>) -> Result<Vec<Slice>> {
+        self.get_all_at(key.as_ref(), self.now())
     }
 
     /// Whether `key` has a value. Cost and errors as [`get`](Self::get).
@@ -193,6 +205,25 @@ impl Keyspace {
         self.count_at(self.now())
     }
 
+    /// The record at `position` of a skip keyspace, counted from 0 in the order of the keys; `None` if there are not so
+    /// many. Cost: one search in the sorted file, as in [`get`](Self::get), and a step for each write that has not been
+    /// merged into it, of which there are none after [`compact`](Self::compact).
+    ///
+    /// # Errors
+    /// `Unsupported` in a keyspace with another engine; those of [`get`](Self::get).
+    pub fn nth(&self, position: u64) -> Result<Option<(Slice, Slice)>> {
+        self.nth_at(position, self.now())
+    }
+
+    /// How many records of a skip keyspace have a key below `key`, which itself need not be there: the position at which
+    /// [`nth`](Self::nth) finds it or what comes behind it. Cost and errors as `nth`.
+    ///
+    /// # Errors
+    /// Those of [`nth`](Self::nth).
+    pub fn rank(&self, key: impl AsRef<[u8]>) -> Result<u64> {
+        self.rank_at(key.as_ref(), self.now())
+    }
+
     /// Writes all that is in memory to the keyspace's own files, which survive power loss, and so frees the
     /// part of the log it needed.
     ///
@@ -233,6 +264,25 @@ impl Keyspace {
     pub(crate) fn get_at(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         self.database.check_open()?;
         self.open.target.engine.get(key, point)
+    }
+
+    pub(crate) fn get_all_at(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Vec<Slice>> {
+        self.database.check_open()?;
+        self.open.target.engine.get_all(key, point)
+    }
+
+    pub(crate) fn nth_at(
+        &self,
+        position: u64,
+        point: ReadPoint<'_>,
+    ) -> Result<Option<(Slice, Slice)>> {
+        self.database.check_open()?;
+        self.open.target.engine.nth(position, point)
+    }
+
+    pub(crate) fn rank_at(&self, key: &[u8], point: ReadPoint<'_>) -> Result<u64> {
+        self.database.check_open()?;
+        self.open.target.engine.rank(key, point)
     }
 
     pub(crate) fn multi_get_at<K: AsRef<[u8]>>(

@@ -35,6 +35,8 @@
 //!   keys in order, the one for many writes, the other for reads with one search in a node of each level;
 //!   [`KeyspaceOptions::hash`] does not, and answers [`get`](Keyspace::get) with one probe of an index in memory
 //!   and as a rule at most one read. Ranges, prefixes and cursors need an order; iterating over everything does not.
+//!   [`KeyspaceOptions::skip`] is for ordered data that are written in bulk and then read: one sorted file, in which every
+//!   record has a [position](Keyspace::nth), and in which a [`Reducer`] makes one value of those put under one key.
 //! - How files are reached is chosen by [`Layer`], for each keyspace and for the log: positional calls, mappings,
 //!   whole blocks or direct I/O, with or without a page cache.
 //! - What memtables, caches, indexes and filters take is bounded by [`DatabaseBuilder::memory_budget`].
@@ -92,8 +94,8 @@ pub use options::{
 pub use reducer::{ReduceFn, Reducer};
 pub use snapshot::Snapshot;
 pub use stats::{
-    CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, Stats, TreeStats,
-    VerifyReport,
+    CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, SkipStats, Stats,
+    TreeStats, VerifyReport,
 };
 pub use vfs::{IoStats, Layer, PageCacheStats};
 

@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
 use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::{KeyspaceOptions, RecoveryMode};
+use crate::reducer::Reducers;
 use crate::stats::RecoveryReport;
 use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) background: Arc<Background>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) reducers: Reducers,
     pub(crate) read_only: bool,
 }
 
@@ -178,6 +180,7 @@ impl Shared {
             background: Arc::new(background),
             committer,
             bell: Arc::default(),
+            reducers: options.reducers.clone(),
             read_only: options.read_only,
         })
     }
@@ -204,6 +207,7 @@ impl Shared {
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
             read_only: self.read_only,
             logged: options.logged,
+            reducers: self.reducers.clone(),
         })
     }
 
@@ -459,7 +463,7 @@ fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String
             );
             return Err(Error::corruption(&dir, 0, what));
         }
-        targets.push((entry.name.clone(), Target { id, logged: entry.options.logged, engine }));
+        targets.push((entry.name.clone(), Target::new(id, entry.options.logged, engine)));
     }
     Ok(targets)
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::reducer::Reducer;
 use crate::vfs::Layer;
 
 /// The largest key, in bytes: 64 KiB.
@@ -78,6 +79,8 @@ pub enum EngineKind {
     Hash,
     /// A B+ tree in one file of pages: ordered, fast to read.
     Btree,
+    /// A sorted file with skip links: ordered, every record has a position, and values of one key may be reduced to one.
+    Skip,
 }
 
 impl fmt::Display for EngineKind {
@@ -86,6 +89,7 @@ impl fmt::Display for EngineKind {
             Self::Lsm => "lsm",
             Self::Hash => "hash",
             Self::Btree => "btree",
+            Self::Skip => "skip",
         })
     }
 }
@@ -97,7 +101,10 @@ impl FromStr for EngineKind {
             "lsm" => Ok(Self::Lsm),
             "hash" => Ok(Self::Hash),
             "btree" => Ok(Self::Btree),
-            _ => Err(Error::Invalid(format!("unknown engine {name:?}: one of lsm, hash, btree"))),
+            "skip" => Ok(Self::Skip),
+            _ => Err(Error::Invalid(format!(
+                "unknown engine {name:?}: one of lsm, hash, btree, skip"
+            ))),
         }
     }
 }
@@ -121,6 +128,37 @@ impl TreeOptions {
 /// The sizes that the pages of a B+ tree may have, in bytes.
 pub(crate) const PAGE_SIZES: RangeInclusive<u32> = 4 << 10..=64 << 10;
 
+/// What a skip keyspace is made of.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct SkipOptions {
+    /// `None`: as it is; for a new keyspace, the default. So are the others.
+    pub(crate) step_unit: Option<u32>,
+    pub(crate) max_level: Option<u32>,
+    pub(crate) reducer: Option<Reducer>,
+}
+
+impl SkipOptions {
+    /// How many records of one level a link of the next one skips.
+    pub(crate) fn step_unit(&self) -> u32 {
+        self.step_unit.unwrap_or(4)
+    }
+
+    /// The most levels of links.
+    pub(crate) fn max_level(&self) -> u32 {
+        self.max_level.unwrap_or(*MAX_LEVELS.end())
+    }
+
+    /// What becomes of several values of one key.
+    pub(crate) fn reducer(&self) -> Reducer {
+        self.reducer.clone().unwrap_or_default()
+    }
+}
+
+/// How many records of one level the links of a skip keyspace may skip.
+pub(crate) const STEP_UNITS: RangeInclusive<u32> = 2..=64;
+/// How many levels of links a skip keyspace may have at most.
+pub(crate) const MAX_LEVELS: RangeInclusive<u32> = 0..=12;
+
 /// What a keyspace is made of. Engine and logging are fixed when the keyspace is created; the file layer
 /// may change each time it is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,6 +173,8 @@ pub struct KeyspaceOptions {
     pub(crate) logged: bool,
     /// What counts for a B+ tree only.
     pub(crate) tree: TreeOptions,
+    /// What counts for a skip keyspace only.
+    pub(crate) skip: SkipOptions,
 }
 
 impl KeyspaceOptions {
@@ -148,12 +188,18 @@ impl KeyspaceOptions {
             pages: None,
             logged: true,
             tree: TreeOptions::default(),
+            skip: SkipOptions::default(),
         }
     }
 
-    /// Options that leave nothing open.
-    pub(crate) fn of(engine: EngineKind, layer: Layer, logged: bool, tree: TreeOptions) -> Self {
-        Self { engine, layer: Some(layer), logged, tree, ..Self::lsm() }
+    /// Options that leave nothing open but what counts for one engine only.
+    pub(crate) fn of(engine: EngineKind, layer: Layer, logged: bool) -> Self {
+        Self { engine, layer: Some(layer), logged, ..Self::lsm() }
+    }
+
+    /// These options, with `layer` for what they say of a layer.
+    pub(crate) fn resolved(&self, layer: Layer) -> Self {
+        Self { layer: Some(layer), block_size: None, pages: None, ..self.clone() }
     }
 
     /// A keyspace in a hash table, with positional files and the log. It has no order: ranges, prefixes and
@@ -169,6 +215,14 @@ impl KeyspaceOptions {
     #[must_use]
     pub fn btree() -> Self {
         Self { engine: EngineKind::Btree, ..Self::lsm() }
+    }
+
+    /// A keyspace in a sorted file with skip links, with positional files and the log: ordered, and every record has a
+    /// [position](crate::Keyspace::nth). Writes are gathered and sorted, and merged with the whole file, so it is for data
+    /// that are written in bulk. What several values of one key become is chosen with a [`Reducer`].
+    #[must_use]
+    pub fn skip() -> Self {
+        Self { engine: EngineKind::Skip, ..Self::lsm() }
     }
 
     /// The size of the B+ tree's pages, in bytes: a power of two from 4 KiB to 64 KiB, fixed when the keyspace is
@@ -188,11 +242,63 @@ impl KeyspaceOptions {
         self
     }
 
-    /// An error if a size is given that cannot be, or to an engine that has no use for it.
+    /// How many records of one level a link of the next one skips in a skip keyspace: 2 to 64, fixed when the keyspace is
+    /// created. Default: 4. With more there are fewer links, and more records to step over in a search.
+    #[must_use]
+    pub fn step_unit(mut self, records: u32) -> Self {
+        self.skip.step_unit = Some(records);
+        self
+    }
+
+    /// The most levels of links in a skip keyspace: 0 to 12, fixed when the keyspace is created. Default: 12, which is as
+    /// many as the records call for. With none, a search steps over all records before the one it looks for.
+    #[must_use]
+    pub fn max_level(mut self, levels: u32) -> Self {
+        self.skip.max_level = Some(levels);
+        self
+    }
+
+    /// What becomes of several values that are put under one key of a skip keyspace: fixed when the keyspace is created.
+    /// Default: [`Reducer::Last`].
+    #[must_use]
+    pub fn reducer(mut self, reducer: Reducer) -> Self {
+        self.skip.reducer = Some(reducer);
+        self
+    }
+
+    /// An error if something is given that cannot be, or to an engine that has no use for it.
     ///
     /// # Errors
     /// `Invalid`.
-    pub(crate) fn check_tree(&self) -> Result<()> {
+    pub(crate) fn check_engine(&self) -> Result<()> {
+        self.check_tree()?;
+        self.check_skip()
+    }
+
+    fn check_skip(&self) -> Result<()> {
+        if self.engine != EngineKind::Skip {
+            return match self.skip == SkipOptions::default() {
+                true => Ok(()),
+                false => Err(Error::Invalid(format!(
+                    "step_unit, max_level and reducer are for skip keyspaces, not for engine {}",
+                    self.engine
+                ))),
+            };
+        }
+        let within = |what: &str, given: u32, limits: RangeInclusive<u32>| match given {
+            given if limits.contains(&given) => Ok(()),
+            given => Err(Error::Invalid(format!(
+                "a {what} of {given}: it must be from {} to {}",
+                limits.start(),
+                limits.end()
+            ))),
+        };
+        within("step unit", self.skip.step_unit(), STEP_UNITS)?;
+        within("largest level", self.skip.max_level(), MAX_LEVELS)?;
+        self.skip.reducer().check()
+    }
+
+    fn check_tree(&self) -> Result<()> {
         let (page_size, max_cached_pages) = (self.tree.page_size(), self.tree.max_cached_pages);
         if self.engine != EngineKind::Btree {
             return match self.tree == TreeOptions::default() {
@@ -285,6 +391,46 @@ mod tests {
         let resolved = open.resolve_layer(Layer::Direct { block_size: 512 }).unwrap();
         assert_eq!(resolved, Layer::Direct { block_size: 8192 });
         assert_eq!(KeyspaceOptions::lsm().resolve_layer(cached).unwrap(), cached);
+    }
+
+    #[test]
+    fn what_an_engine_has_no_use_for_is_refused() {
+        let refused = |options: KeyspaceOptions, text: &str| {
+            let error = options.check_engine().unwrap_err();
+            assert!(matches!(&error, Error::Invalid(what) if what.contains(text)), "{error}");
+        };
+        refused(KeyspaceOptions::skip().page_size(4096), "for B+ trees, not for engine skip");
+        refused(KeyspaceOptions::skip().max_cached_pages(9), "for B+ trees, not for engine skip");
+        for other in [KeyspaceOptions::lsm(), KeyspaceOptions::hash(), KeyspaceOptions::btree()] {
+            let text = format!("are for skip keyspaces, not for engine {}", other.engine);
+            refused(other.clone().step_unit(4), &text);
+            refused(other.clone().max_level(12), &text);
+            refused(other.clone().reducer(Reducer::Last), &text);
+            assert!(other.check_engine().is_ok());
+        }
+    }
+
+    #[test]
+    fn limits_of_a_skip_keyspace() {
+        let refused = |options: KeyspaceOptions, text: &str| {
+            let error = options.check_engine().unwrap_err();
+            assert!(matches!(&error, Error::Invalid(what) if what.contains(text)), "{error}");
+        };
+        for wrong in [0, 1, 65, u32::MAX] {
+            refused(KeyspaceOptions::skip().step_unit(wrong), "from 2 to 64");
+        }
+        for wrong in [13, u32::MAX] {
+            refused(KeyspaceOptions::skip().max_level(wrong), "from 0 to 12");
+        }
+        let unnamed = Reducer::Custom(String::new());
+        refused(KeyspaceOptions::skip().reducer(unnamed), "1 to 255 bytes");
+        for (step_unit, max_level) in [(2, 0), (64, 12)] {
+            let options = KeyspaceOptions::skip().step_unit(step_unit).max_level(max_level);
+            assert!(options.check_engine().is_ok());
+        }
+        let default = KeyspaceOptions::skip().skip;
+        assert_eq!((default.step_unit(), default.max_level()), (4, 12));
+        assert_eq!(default.reducer(), Reducer::Last);
     }
 
     #[test]

@@ -32,6 +32,15 @@ impl Snapshot {
         keyspace.get_at(key.as_ref(), self.held.point())
     }
 
+    /// All values of `key` in `keyspace`, as [`Keyspace::get_all`] gives them.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_all(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Vec<Slice>> {
+        self.check(keyspace)?;
+        keyspace.get_all_at(key.as_ref(), self.held.point())
+    }
+
     /// Whether `key` has a value in `keyspace`. Errors as [`get`](Self::get).
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(keyspace, key)?.is_some())
@@ -76,6 +85,24 @@ impl Snapshot {
     pub fn count(&self, keyspace: &Keyspace) -> Result<u64> {
         self.check(keyspace)?;
         keyspace.count_at(self.held.point())
+    }
+
+    /// The record at `position` of `keyspace`, a skip keyspace. Cost as that of [`Keyspace::nth`].
+    ///
+    /// # Errors
+    /// `Invalid` if the keyspace is another database's; those of [`Keyspace::nth`].
+    pub fn nth(&self, keyspace: &Keyspace, position: u64) -> Result<Option<(Slice, Slice)>> {
+        self.check(keyspace)?;
+        keyspace.nth_at(position, self.held.point())
+    }
+
+    /// How many records of `keyspace`, a skip keyspace, have a key below `key`. Cost and errors as [`nth`](Self::nth).
+    ///
+    /// # Errors
+    /// Those of [`nth`](Self::nth).
+    pub fn rank(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<u64> {
+        self.check(keyspace)?;
+        keyspace.rank_at(key.as_ref(), self.held.point())
     }
 
     fn range_in(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {

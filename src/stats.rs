@@ -91,6 +91,8 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelStats>,
     /// The shape of its B+ tree; `None` for other engines.
     pub tree: Option<TreeStats>,
+    /// The shape of its sorted file with skip links; `None` for other engines.
+    pub skip: Option<SkipStats>,
 }
 
 impl KeyspaceStats {
@@ -108,6 +110,7 @@ impl KeyspaceStats {
             page_cache: PageCacheStats::default(),
             levels: Vec::new(),
             tree: None,
+            skip: None,
         }
     }
 }
@@ -135,6 +138,34 @@ pub struct TreeStats {
     pub requests: u64,
     /// How many of them were cached.
     pub hits: u64,
+}
+
+/// The shape of a skip keyspace as it is in its files, and how often their blocks were asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct SkipStats {
+    /// How many records of one level a link of the next one skips.
+    pub step_unit: u32,
+    /// Levels of links in the sorted file.
+    pub levels: u32,
+    /// Records in the sorted file.
+    pub records: u64,
+    /// Blocks of the sorted file that hold records.
+    pub blocks: u64,
+    /// Sorted runs that have been written and wait to be merged into the file.
+    pub runs: u64,
+    /// Entries in these runs, tombstones included.
+    pub run_entries: u64,
+    /// How many blocks were looked for in the cache since the file was opened: none where it is mapped.
+    pub requests: u64,
+    /// How many of them were cached.
+    pub hits: u64,
+    /// Merges of runs with the sorted file since it was opened.
+    pub merges: u64,
+    /// Bytes that the merge under way has merged so far; 0 if there is none.
+    pub merge_done: u64,
+    /// Bytes that it merges in all; 0 if there is none.
+    pub merge_total: u64,
 }
 
 /// One level of an LSM-tree.

@@ -8,10 +8,12 @@
 //!
 //! ```text
 //! edit      := tag u8, fields
-//! 1 create    id, engine u8, layer, logged u8, name (length in front), of a B+ tree: page size, cached pages
+//! 1 create    id, engine u8, layer, logged u8, name (length in front), of a B+ tree: page size, cached pages;
+//!             of a skip keyspace: step unit, largest level, reducer
 //! 2 progress  floor (segment number), count, then count times: id, persisted
 //! 3 layer     id, layer
 //! 4 cached    id, cached pages of a B+ tree; 0 if it has no bound of its own
+//! reducer   := kind u8; of a custom one, name (length in front)
 //! layer     := kind u8; for a layer of blocks, block size; with a page cache, pages
 //! snapshot  := next id, edits that rebuild the state, each with its length in front
 //! ```
@@ -27,7 +29,8 @@ use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
 use crate::log::edits::{Edits, number_of};
-use crate::options::{EngineKind, KeyspaceOptions, TreeOptions};
+use crate::options::{EngineKind, KeyspaceOptions};
+use crate::reducer::Reducer;
 use crate::vfs::{Fs, Layer};
 
 const NAME: &str = "catalog";
@@ -182,13 +185,20 @@ impl State {
                 let layer = take_layer(bytes)?;
                 let logged = varint::take(bytes)? != 0;
                 let name = String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?;
-                let mut tree = TreeOptions::default();
-                if engine == EngineKind::Btree {
-                    tree.page_size = Some(take_u32(bytes)?);
-                    tree.max_cached_pages = take_cached(bytes)?;
+                let mut options = KeyspaceOptions::of(engine, layer, logged);
+                match engine {
+                    EngineKind::Btree => {
+                        options.tree.page_size = Some(take_u32(bytes)?);
+                        options.tree.max_cached_pages = take_cached(bytes)?;
+                    }
+                    EngineKind::Skip => {
+                        options.skip.step_unit = Some(take_u32(bytes)?);
+                        options.skip.max_level = Some(take_u32(bytes)?);
+                        options.skip.reducer = Some(take_reducer(bytes)?);
+                    }
+                    EngineKind::Lsm | EngineKind::Hash => {}
                 }
-                let options = KeyspaceOptions::of(engine, layer, logged, tree);
-                options.check_tree().ok()?;
+                options.check_engine().ok()?;
                 let known = self.keyspaces.values().any(|entry| entry.name == name);
                 let entry = Entry { name, options, persisted: 0 };
                 if known || self.keyspaces.insert(id, entry).is_some() {
@@ -210,7 +220,7 @@ impl State {
             4 => {
                 let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
                 entry.options.tree.max_cached_pages = take_cached(bytes)?;
-                entry.options.check_tree().ok()?;
+                entry.options.check_engine().ok()?;
             }
             _ => return None,
         }
@@ -225,13 +235,22 @@ fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
         EngineKind::Lsm => 1,
         EngineKind::Hash => 2,
         EngineKind::Btree => 3,
+        EngineKind::Skip => 4,
     });
     put_layer(&mut edit, options.layer.unwrap_or_default());
     edit.push(u8::from(options.logged));
     varint::put_prefixed(&mut edit, name.as_bytes());
-    if options.engine == EngineKind::Btree {
-        varint::put(&mut edit, u64::from(options.tree.page_size()));
-        varint::put(&mut edit, u64::from(options.tree.max_cached_pages.unwrap_or(0)));
+    match options.engine {
+        EngineKind::Btree => {
+            varint::put(&mut edit, u64::from(options.tree.page_size()));
+            varint::put(&mut edit, u64::from(options.tree.max_cached_pages.unwrap_or(0)));
+        }
+        EngineKind::Skip => {
+            varint::put(&mut edit, u64::from(options.skip.step_unit()));
+            varint::put(&mut edit, u64::from(options.skip.max_level()));
+            put_reducer(&mut edit, &options.skip.reducer());
+        }
+        EngineKind::Lsm | EngineKind::Hash => {}
     }
     edit
 }
@@ -257,8 +276,36 @@ fn engine_of(byte: u64) -> Option<EngineKind> {
         1 => Some(EngineKind::Lsm),
         2 => Some(EngineKind::Hash),
         3 => Some(EngineKind::Btree),
+        4 => Some(EngineKind::Skip),
         _ => None,
     }
+}
+
+fn put_reducer(edit: &mut Vec<u8>, reducer: &Reducer) {
+    edit.push(match reducer {
+        Reducer::Last => 1,
+        Reducer::First => 2,
+        Reducer::KeepAll => 3,
+        Reducer::Concat => 4,
+        Reducer::Sum => 5,
+        Reducer::Custom(_) => 6,
+    });
+    if let Reducer::Custom(name) = reducer {
+        varint::put_prefixed(edit, name.as_bytes());
+    }
+}
+
+fn take_reducer(bytes: &mut &[u8]) -> Option<Reducer> {
+    let reducer = match varint::take(bytes)? {
+        1 => Reducer::Last,
+        2 => Reducer::First,
+        3 => Reducer::KeepAll,
+        4 => Reducer::Concat,
+        5 => Reducer::Sum,
+        6 => Reducer::Custom(String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?),
+        _ => return None,
+    };
+    reducer.check().is_ok().then_some(reducer)
 }
 
 fn put_layer(edit: &mut Vec<u8>, layer: Layer) {
@@ -360,6 +407,56 @@ mod tests {
         assert!(state.apply(&[4, 1, 9]).is_none(), "it has no such pages");
         let impossible = create_edit(2, "tree", &KeyspaceOptions::btree().page_size(5000));
         assert!(state.apply(&impossible).is_none());
+    }
+
+    #[test]
+    fn what_a_skip_keyspace_is_made_of_round_trips() {
+        let custom = |len| Reducer::Custom("\u{e9}".repeat(len));
+        for (step_unit, max_level, reducer) in [
+            (2, 0, Reducer::Last),
+            (64, 12, Reducer::First),
+            (4, 5, Reducer::KeepAll),
+            (5, 6, Reducer::Concat),
+            (6, 7, Reducer::Sum),
+            (7, 8, custom(1)),
+            (8, 9, custom(127)),
+        ] {
+            let options = KeyspaceOptions::skip().layer(Layer::Mmap);
+            let options = options.step_unit(step_unit).max_level(max_level).reducer(reducer);
+            let mut state = State { next_id: 1, ..State::default() };
+            let edit = create_edit(1, "skip", &options);
+            (1..edit.len()).for_each(|cut| assert!(State::default().apply(&edit[..cut]).is_none()));
+            assert!(state.apply(&edit).is_some());
+            assert_eq!(state.keyspaces[&1].options, options);
+            let mut again = State::default();
+            assert!(again.read_snapshot(&state.snapshot()).is_some());
+            assert_eq!(again, state);
+            assert!(state.apply(&[4, 1, 9]).is_none(), "it has no pages");
+        }
+        // What is left open is noted as it is.
+        let mut state = State::default();
+        assert!(state.apply(&create_edit(1, "skip", &KeyspaceOptions::skip())).is_some());
+        let explicit = KeyspaceOptions::skip().step_unit(4).max_level(12).reducer(Reducer::Last);
+        assert_eq!(state.keyspaces[&1].options, explicit.layer(Layer::default()));
+    }
+
+    #[test]
+    fn impossible_skip_keyspaces_are_refused() {
+        for options in [
+            KeyspaceOptions::skip().step_unit(1),
+            KeyspaceOptions::skip().step_unit(65),
+            KeyspaceOptions::skip().max_level(13),
+            KeyspaceOptions::skip().reducer(Reducer::Custom(String::new())),
+            KeyspaceOptions::skip().reducer(Reducer::Custom("n".repeat(256))),
+        ] {
+            assert!(State::default().apply(&create_edit(1, "skip", &options)).is_none());
+        }
+        for bytes in [&[0][..], &[7], &[6, 1, 0xff], &[6, 2, b'n'], &[6, 0]] {
+            assert_eq!(take_reducer(&mut &bytes[..]), None, "{bytes:?}");
+        }
+        let mut edit = create_edit(1, "skip", &KeyspaceOptions::skip());
+        edit.push(0);
+        assert!(State::default().apply(&edit).is_none(), "nothing comes behind the reducer");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::entry;
 use crate::base::{Kind, Seqno};
 use crate::contract::{Engine, Write};
+use crate::error::Result;
 use crate::options::Durability;
 
 /// A keyspace as the commit path sees it.
@@ -14,6 +15,25 @@ pub(crate) struct Target {
     /// Whether its writes go through the log.
     pub(crate) logged: bool,
     pub(crate) engine: Arc<dyn Engine>,
+    /// What the engine says of itself, here because every put asks.
+    checks_writes: bool,
+}
+
+impl Target {
+    pub(crate) fn new(id: u32, logged: bool, engine: Arc<dyn Engine>) -> Self {
+        let checks_writes = engine.checks_writes();
+        Self { id, logged, engine, checks_writes }
+    }
+
+    /// An error if the write is not one that the engine can take.
+    #[inline]
+    pub(crate) fn check(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.checks_writes && kind == Kind::Put {
+            self.engine.check_write(key, value)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Writes that are committed together, encoded. Those of unlogged keyspaces are kept apart; within a

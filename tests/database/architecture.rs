@@ -10,8 +10,7 @@ use std::path::Path;
 const LAYERS: &[&[&str]] = &[
     &["base", "error"],
     &["vfs"],
-    &["reducer"],
-    &["options", "budget", "workers", "filter"],
+    &["options", "reducer", "budget", "workers", "filter"],
     &["stats", "cache", "iter", "log", "memtable"],
     &["contract", "jobs"],
     ENGINES,
@@ -278,6 +277,7 @@ fn a_planted_arrow_is_found() {
         ("budget.rs", "use super::stats::Stats;", "budget must not know stats"),
         ("cache/mod.rs", "fn f() { crate::lsm::f() }", "cache must not know lsm"),
         ("commit/mod.rs", "use crate::Database;", "commit must not know Database"),
+        ("reducer.rs", "use crate::contract::Engine;", "reducer must not know contract"),
         ("lsm/tree.rs", "use crate::hash::Table;", "engine lsm must not know engine hash"),
         ("skip/mod.rs", "use crate::btree::Node;", "engine skip must not know engine btree"),
         ("log/edits.rs", "use std::fs::File;", "std::fs belongs to the file layer"),
