@@ -102,6 +102,11 @@ pub(crate) trait Engine: Send + Sync {
     fn cut(&self, last: Seqno);
     /// Waits until all up to the last cut is in the engine's own files, synced.
     fn persist(&self) -> Result<()>;
+    /// [Persists](Self::persist), and brings the files into the form in which they are read best, if the engine leaves
+    /// that to this call.
+    fn synchronize(&self) -> Result<()> {
+        self.persist()
+    }
     /// All writes up to this number are in the engine's own files, synced.
     fn persisted(&self) -> Seqno;
     /// No write above this number is in the engine's own files. If it is larger than what is

@@ -225,14 +225,15 @@ impl Keyspace {
     }
 
     /// Writes all that is in memory to the keyspace's own files, which survive power loss, and so frees the
-    /// part of the log it needed.
+    /// part of the log it needed. A skip keyspace merges them into its sorted file then: it reads and writes all of
+    /// it.
     ///
     /// # Errors
     /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`.
     pub fn persist(&self) -> Result<()> {
         self.database.check_writable()?;
         self.database.cut(&self.open.target)?;
-        self.open.target.engine.persist()
+        self.open.target.engine.synchronize()
     }
 
     /// Persists, and rewrites the files into their most compact form: what was deleted or overwritten is

@@ -32,6 +32,11 @@ impl Reduce {
         Self { reducer, custom, dir: dir.to_path_buf() }
     }
 
+    /// Whether its function, if it needs one, is registered.
+    pub(super) fn is_ready(&self) -> bool {
+        self.custom.is_some() || !matches!(self.reducer, Reducer::Custom(_))
+    }
+
     /// Whether the newest operand is all that counts.
     pub(super) fn only_newest(&self) -> bool {
         self.reducer == Reducer::Last

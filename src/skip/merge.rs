@@ -1,0 +1,205 @@
+//! Merging many sorted inputs into one sorted file: with sequential reads and writes, and little memory.
+//!
+//! What is kept of a key's entries depends on what the file is for:
+//! - A *run* has changes: the newest entry of a key, or all that a reducer may need, tombstones included.
+//! - The *base* has one state of all keys, and no tombstones. Its records have no trailers, but where every value of a key is
+//!   kept.
+//! - An *exact* run has every entry: while there may be snapshots between them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cursor::FileCursor;
+use super::part::{Home, Part, PartMeta};
+use super::reduce::Reduce;
+use super::writer::{Shape, Writer};
+use crate::base::{Kind, Seqno, Trailer};
+use crate::error::{Error, Result};
+use crate::iter::{Either, EntryCursor, LoserTree};
+use crate::memtable::MemtableCursor;
+
+/// An input of a merge.
+pub(super) type Input = Either<MemtableCursor, FileCursor>;
+
+/// The bytes that each input reads at once, and the output writes, if there is memory for it.
+const MOST_AT_ONCE: usize = 1 << 20;
+const LEAST_AT_ONCE: usize = 16 << 10;
+/// The share of the memory budget that the buffers of a merge may take together.
+const SHARE: usize = 16;
+/// After so many entries it is looked whether to stop.
+const BETWEEN_LOOKS: u64 = 1024;
+
+/// What is made of the entries of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Every entry is kept.
+    ExactRun,
+    Run,
+    Base,
+}
+
+/// How far a merge has come, in bytes of keys and values.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) done: AtomicU64,
+    pub(super) total: AtomicU64,
+}
+
+/// What a merge is to write.
+pub(super) struct Order<'a> {
+    pub(super) home: &'a Arc<Home>,
+    pub(super) reduce: &'a Reduce,
+    pub(super) purpose: Purpose,
+    pub(super) step_unit: u32,
+    pub(super) max_level: u32,
+    pub(super) id: u64,
+    /// The output has writes above `after`, and all up to `to`.
+    pub(super) after: Seqno,
+    pub(super) to: Seqno,
+    pub(super) progress: Option<&'a Progress>,
+    pub(super) stopped: &'a dyn Fn() -> bool,
+}
+
+/// How many bytes each of `inputs` inputs, and the output, may read or write at once.
+pub(super) fn at_once(budget: usize, inputs: usize) -> usize {
+    (budget / SHARE / (inputs + 1)).clamp(LEAST_AT_ONCE, MOST_AT_ONCE)
+}
+
+impl Order<'_> {
+    fn shape(&self) -> Shape {
+        let has_trailers = self.purpose != Purpose::Base || self.reduce.keeps_all();
+        Shape { step_unit: self.step_unit, max_level: self.max_level, has_trailers }
+    }
+
+    /// Merges `inputs`, newest first, into a new file. Gives it, or `None` if nothing was left. If it fails, or is told to
+    /// stop, which is the error `Closed`, no file stays behind.
+    pub(super) fn carry_out(&self, mut inputs: Vec<Input>) -> Result<Option<Arc<Part>>> {
+        let buffer = at_once(self.home.budget.total, inputs.len());
+        inputs.iter_mut().try_for_each(EntryCursor::seek_to_first)?;
+        let tree = LoserTree::new(inputs);
+        let made = self.write(tree, buffer);
+        if let Ok(Some(part)) = made {
+            return Ok(Some(part));
+        }
+        // What is there has not been named anywhere.
+        let path = self.home.path(self.id);
+        if let Err(error) = self.home.fs.remove(&path)
+            && made.is_ok()
+        {
+            return Err(error);
+        }
+        made
+    }
+
+    fn write(&self, mut tree: LoserTree<Input>, buffer: usize) -> Result<Option<Arc<Part>>> {
+        let file = self.home.create(self.id)?;
+        let identity = self.home.identity_of(self.id);
+        let mut writer = Writer::new(file, identity, self.shape(), buffer);
+        let mut filter = Filter::new(self);
+        let mut looks = 0_u64;
+        let mut done = 0_u64;
+        while tree.is_valid() {
+            looks += 1;
+            done += (tree.key().len() + tree.value().len()) as u64;
+            if looks.is_multiple_of(BETWEEN_LOOKS) {
+                if (self.stopped)() {
+                    return Err(Error::Closed);
+                }
+                if let Some(progress) = self.progress {
+                    progress.done.store(done, Ordering::Relaxed);
+                }
+            }
+            filter.take(&tree, &mut writer)?;
+            tree.next()?;
+        }
+        filter.end(&mut writer)?;
+        if writer.records() == 0 {
+            return Ok(None);
+        }
+        let (file, len, footer) = writer.finish()?;
+        drop(file);
+        self.home.fs.sync_dir(&self.home.dir)?;
+        let is_base = self.purpose == Purpose::Base;
+        let (id, records) = (self.id, footer.records);
+        let meta = PartMeta { id, len, records, is_base, after: self.after, to: self.to };
+        Part::open(meta, self.home).map(Some)
+    }
+}
+
+/// Decides which entries go on.
+struct Filter<'a> {
+    order: &'a Order<'a>,
+    only_newest: bool,
+    reduces: bool,
+    /// The key that the last entry has, if there was one.
+    key: Vec<u8>,
+    is_first: bool,
+    /// Whether older entries of the key do not count.
+    is_decided: bool,
+    /// Values of the key, newest first.
+    operands: Vec<crate::base::Slice>,
+    /// What a record of a base counts as.
+    uniform: Trailer,
+}
+
+impl<'a> Filter<'a> {
+    fn new(order: &'a Order<'a>) -> Self {
+        let reduce = order.reduce;
+        let is_base = order.purpose == Purpose::Base;
+        Self {
+            only_newest: reduce.only_newest(),
+            reduces: is_base && !reduce.only_newest() && !reduce.keeps_all(),
+            order,
+            key: Vec::new(),
+            is_first: true,
+            is_decided: false,
+            operands: Vec::new(),
+            uniform: Trailer::new(order.to, Kind::Put),
+        }
+    }
+
+    /// Takes the entry in front.
+    #[inline]
+    fn take(&mut self, tree: &LoserTree<Input>, writer: &mut Writer) -> Result<()> {
+        let (key, trailer) = (tree.key(), tree.trailer());
+        if self.order.purpose == Purpose::ExactRun {
+            return writer.push(key, trailer, tree.value());
+        }
+        if self.is_first || key != self.key {
+            self.end(writer)?;
+            self.is_first = false;
+            self.is_decided = false;
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        } else if self.is_decided {
+            return Ok(());
+        }
+        let is_put = trailer.kind() == Kind::Put;
+        self.is_decided = self.only_newest || !is_put;
+        if self.order.purpose == Purpose::Run {
+            return writer.push(key, trailer, tree.value());
+        }
+        match (is_put, self.reduces) {
+            (false, _) => Ok(()),
+            (true, true) => {
+                self.operands.push(tree.value_slice());
+                Ok(())
+            }
+            (true, false) => writer.push(key, trailer, tree.value()),
+        }
+    }
+
+    /// Writes what the values that were gathered become.
+    #[inline]
+    fn end(&mut self, writer: &mut Writer) -> Result<()> {
+        if self.operands.is_empty() {
+            return Ok(());
+        }
+        let mut operands = std::mem::take(&mut self.operands);
+        operands.reverse();
+        for value in self.order.reduce.reduce(&self.key, operands)? {
+            writer.push(&self.key, self.uniform, &value)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! A sorted file as a keyspace knows it: what the manifest says of it, and the open file.
+//!
+//! Thread safety: any thread may read. The file is removed when a merge has made it obsolete and the last state, snapshot
+//! or cursor that holds it is gone.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::file::SortedFile;
+use crate::base::{Seqno, hash};
+use crate::budget::Budget;
+use crate::cache::{BlockCache, Closable, OpenFiles};
+use crate::error::{Error, Result};
+use crate::vfs::{Access, File, Fs, Layer};
+
+/// What the manifest says of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PartMeta {
+    /// The number in its name; never used again.
+    pub(super) id: u64,
+    pub(super) len: u64,
+    pub(super) records: u64,
+    /// Whether it is the sorted file, which has one state of all keys, and not a run of changes.
+    pub(super) is_base: bool,
+    /// It has writes above this number,
+    pub(super) after: Seqno,
+    /// and all up to this one. Records without trailers count as written with it.
+    pub(super) to: Seqno,
+}
+
+/// Where a keyspace's files live and how they are reached.
+pub(super) struct Home {
+    pub(super) fs: Arc<dyn Fs>,
+    pub(super) dir: PathBuf,
+    pub(super) identity: u64,
+    pub(super) layer: Mutex<Layer>,
+    pub(super) blocks: Arc<BlockCache>,
+    pub(super) open_files: Arc<OpenFiles>,
+    pub(super) budget: Arc<Budget>,
+}
+
+impl Home {
+    pub(super) fn path(&self, id: u64) -> PathBuf {
+        self.dir.join(format!("{id:06}.sorted"))
+    }
+
+    /// What the checksums of file `id` are bound to.
+    pub(super) fn identity_of(&self, id: u64) -> u64 {
+        hash::file_identity(self.identity, id)
+    }
+
+    /// Creates the file `id`.
+    pub(super) fn create(&self, id: u64) -> Result<Arc<dyn File>> {
+        self.fs.create(&self.path(id), self.layer())
+    }
+
+    pub(super) fn layer(&self) -> Layer {
+        *self.layer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number in the name of a file.
+    pub(super) fn id_of(name: &str) -> Option<u64> {
+        let digits = name.strip_suffix(".sorted")?;
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    }
+}
+
+/// A sorted file of some state.
+pub(super) struct Part {
+    pub(super) meta: PartMeta,
+    pub(super) sorted: Arc<SortedFile>,
+    home: Arc<Home>,
+    memory: usize,
+    obsolete: AtomicBool,
+}
+
+impl Part {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// `Corruption` if it is not the one that the manifest tells of.
+    pub(super) fn open(meta: PartMeta, home: &Arc<Home>) -> Result<Arc<Self>> {
+        let file = home.fs.open(&home.path(meta.id), Access::Read, home.layer())?;
+        Self::open_file(meta, home, file)
+    }
+
+    /// The same, of a file that was just written.
+    pub(super) fn open_file(
+        meta: PartMeta,
+        home: &Arc<Home>,
+        file: Arc<dyn File>,
+    ) -> Result<Arc<Self>> {
+        let most_links = home.budget.tables().saturating_sub(home.open_files.memory());
+        let identity = home.identity_of(meta.id);
+        let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, most_links)?;
+        let shape = sorted.footer.shape;
+        if sorted.footer.records != meta.records
+            || !(meta.is_base || shape.has_trailers || meta.after + 1 == meta.to)
+        {
+            let what = "the file is not the one its manifest tells of";
+            return Err(Error::corruption(&home.path(meta.id), 0, what));
+        }
+        let memory = sorted.memory();
+        let part = Arc::new(Self {
+            meta,
+            sorted: Arc::new(sorted),
+            home: Arc::clone(home),
+            memory,
+            obsolete: AtomicBool::new(false),
+        });
+        let weak: Weak<Self> = Arc::downgrade(&part);
+        home.open_files.opened(weak, memory);
+        Ok(part)
+    }
+
+    /// Says that no later state holds it: its file is removed with the last reader.
+    pub(super) fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes of memory it takes, without cached blocks.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+/// Files are few, and stay open: a search that finds its links in memory is what they are for.
+impl Closable for Part {
+    fn was_used(&self) -> bool {
+        true
+    }
+
+    fn close(&self) -> usize {
+        0
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.home.open_files.closed(self.memory);
+        if self.obsolete.load(Ordering::Relaxed)
+            && let Err(error) = self.home.fs.remove(&self.home.path(self.meta.id))
+        {
+            log::warn!("an obsolete sorted file stays behind until the next opening: {error}");
+        }
+    }
+}

@@ -1,0 +1,811 @@
+//! The skip engine: writes go to a memtable; full ones are spilled as sorted runs; persisting merges all into one sorted
+//! file.
+//!
+//! ```text
+//! writes -> active memtable -> frozen memtables -> runs, newest first -> sorted file, the base
+//!                     freeze               spill                 merge
+//! ```
+//! Readers see all of that at any time. A run is written by the flush thread, and with it the keyspace has persisted: the
+//! log is not needed that far. When there are [many](super::policy) runs, some are merged into one in the background. The
+//! base is made of all of them when somebody asks for it, with [`synchronize`](Engine::synchronize), or when the runs
+//! together are about as large.
+//!
+//! Snapshots: a run has every version while there may be snapshots between its writes. A merge keeps one state only, the
+//! last. Where a snapshot sees an earlier one, the files that were merged stay, under `older`, until it is gone.
+//!
+//! A file is written under a number that is new, synced, and then named by the manifest, which is one atomic step: a crash
+//! leaves the files of before, and at most files nobody names, which the next opening removes.
+//!
+//! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies writes and freezes
+//! memtables. Order of locks: `manifest`, which is held over the manifest's syncs, then `swap`, which is held over no I/O.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::manifest::{Contents, Manifest};
+use super::merge::{Input, Order, Progress, Purpose, at_once};
+use super::part::{Home, Part, PartMeta};
+use super::policy::{self, Choice};
+use super::positions::{Located, Positions};
+use super::reduce::Reduce;
+use super::reduced::Reduced;
+use super::verify;
+use crate::base::{Kind, ReadPoint, Seqno, Slice, Trailer};
+use crate::contract::{Context, Engine, Write};
+use crate::error::{Error, ErrorKind, Result};
+use crate::iter::{Merge, OrderedCursor, Visible};
+use crate::jobs::{Jobs, Status, Work};
+use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables};
+use crate::options::{EngineKind, SkipOptions};
+use crate::reducer::Reducer;
+use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
+use crate::vfs::Layer;
+
+/// How long those wait who look again and again.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
+/// The files of one state.
+#[derive(Clone, Default)]
+struct Files {
+    /// Newest first.
+    runs: Vec<Arc<Part>>,
+    base: Option<Arc<Part>>,
+}
+
+/// Files that were merged, for snapshots that see a state in between.
+#[derive(Clone)]
+struct Older {
+    /// For readers from this number on
+    from: Seqno,
+    /// and before this one.
+    to: Seqno,
+    files: Files,
+}
+
+/// What readers hold.
+#[derive(Clone)]
+struct State {
+    memtables: Memtables,
+    files: Files,
+    /// In the order they were merged. The first one that is for a reader has all that he sees.
+    older: Vec<Older>,
+}
+
+impl Files {
+    /// All of them, newest first.
+    fn all(&self) -> impl Iterator<Item = &Arc<Part>> {
+        self.runs.iter().chain(&self.base)
+    }
+
+    /// Adds a run where it belongs.
+    fn add_run(&mut self, run: &Arc<Part>) {
+        let at = self.runs.partition_point(|newer| newer.meta.to > run.meta.to);
+        self.runs.insert(at, Arc::clone(run));
+    }
+
+    /// Removes files.
+    fn remove(&mut self, ids: &[u64]) {
+        self.runs.retain(|run| !ids.contains(&run.meta.id));
+        self.base.take_if(|base| ids.contains(&base.meta.id));
+    }
+
+    /// What the manifest says when all up to `persisted` is in files.
+    fn metas(&self, persisted: Seqno) -> Vec<PartMeta> {
+        self.all().map(|part| part.meta).filter(|meta| meta.to <= persisted).collect()
+    }
+
+    /// The newest entry of `key` up to `seqno`, given what is known of newer ones.
+    fn newest(
+        &self,
+        key: &[u8],
+        seqno: Seqno,
+        mut found: Option<(Trailer, Slice)>,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        for part in self.all() {
+            let known = found.as_ref().map_or(0, |(trailer, _)| trailer.seqno());
+            if part.meta.to <= known {
+                break;
+            }
+            if let Some(other) = part.sorted.get(key, seqno)?
+                && other.0.seqno() > known
+            {
+                found = Some(other);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl State {
+    /// What a reader at `seqno` looks into.
+    #[inline]
+    fn at(&self, seqno: Seqno) -> (Option<&Memtables>, &Files) {
+        match self.older.iter().find(|older| older.from <= seqno && seqno < older.to) {
+            None => (Some(&self.memtables), &self.files),
+            Some(older) => (None, &older.files),
+        }
+    }
+}
+
+/// A keyspace kept in a sorted file.
+pub(crate) struct Store {
+    context: Context,
+    home: Arc<Home>,
+    step_unit: u32,
+    max_level: u32,
+    sums: bool,
+    reduce: Arc<Reduce>,
+    jobs: Jobs,
+    state: ArcSwap<State>,
+    swap: Mutex<()>,
+    manifest: Mutex<Manifest>,
+    persisted: AtomicU64,
+    progress: Progress,
+    /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
+    learning: AtomicBool,
+    flushes: AtomicU64,
+    merges: AtomicU64,
+    this: Weak<Self>,
+}
+
+impl Store {
+    /// Makes the files of a new, empty keyspace in its directory, which is emptied first of what an interrupted creation
+    /// left.
+    pub(crate) fn create(context: Context, options: SkipOptions) -> Result<Arc<Self>> {
+        let (fs, dir) = (&context.fs, &context.dir);
+        fs.create_dir(dir)?;
+        for name in fs.list(dir)? {
+            fs.remove(&dir.join(name))?;
+        }
+        let manifest = Manifest::create(fs, dir, context.identity)?;
+        Self::new(context, &options, manifest)
+    }
+
+    /// Opens a keyspace where it has persisted, for reading until it is [made writable](Engine::make_writable).
+    pub(crate) fn open(context: Context, options: SkipOptions) -> Result<Arc<Self>> {
+        let manifest = Manifest::open(&*context.fs, &context.dir, context.identity)?;
+        Self::new(context, &options, manifest)
+    }
+
+    fn new(context: Context, options: &SkipOptions, manifest: Manifest) -> Result<Arc<Self>> {
+        let home = Arc::new(Home {
+            fs: Arc::clone(&context.fs),
+            dir: context.dir.clone(),
+            identity: context.identity,
+            layer: Mutex::new(context.layer),
+            blocks: Arc::clone(&context.blocks),
+            open_files: Arc::clone(&context.open_files),
+            budget: Arc::clone(&context.budget),
+        });
+        let files = open_files(&manifest.contents, &home)?;
+        let memtables = Memtables::new(b"", &context.budget);
+        let state = State { memtables, files, older: Vec::new() };
+        let reducer = options.reducer();
+        let custom = match &reducer {
+            Reducer::Custom(name) => context.reducers.get(name),
+            _ => None,
+        };
+        let sums = reducer == Reducer::Sum;
+        let reduce = Arc::new(Reduce::new(reducer, custom, &context.dir));
+        Ok(Arc::new_cyclic(|this| Self {
+            step_unit: options.step_unit(),
+            max_level: options.max_level(),
+            sums,
+            reduce,
+            jobs: Jobs::new(&context),
+            state: ArcSwap::from_pointee(state),
+            swap: Mutex::new(()),
+            persisted: AtomicU64::new(manifest.contents.persisted),
+            manifest: Mutex::new(manifest),
+            progress: Progress::default(),
+            learning: AtomicBool::new(true),
+            flushes: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+            this: Weak::clone(this),
+            home,
+            context,
+        }))
+    }
+
+    // ---- state ----
+
+    /// Replaces the state by what `change` makes of it.
+    fn change_state(&self, change: impl FnOnce(&mut State)) {
+        let _one = lock(&self.swap);
+        let mut next = State::clone(&self.state.load());
+        change(&mut next);
+        let visibility = &self.context.visibility;
+        next.older.retain(|older| visibility.is_held_between(older.from, older.to));
+        self.state.store(Arc::new(next));
+    }
+
+    fn freeze(&self, last: Seqno) {
+        let next = self.state.load().memtables.next(&self.context.budget);
+        let Some(next) = next else { return };
+        self.learning.store(false, Ordering::Relaxed);
+        self.change_state(|state| state.memtables.freeze(next, last));
+        self.schedule_flush();
+    }
+
+    /// Records which files there are after `change`, and that all up to `persisted` is in them, if that changes too; then
+    /// lets readers see it, with what `also` changes, given the files of before. Files that are there no more are obsolete.
+    ///
+    /// If there is no space for the record, nothing has changed. If recording fails otherwise, it is unknown what is on
+    /// disk: writes are refused from then on, and no file that either outcome needs is removed.
+    fn install(
+        &self,
+        persisted: Option<Seqno>,
+        change: impl Fn(&mut Files),
+        also: impl FnOnce(&mut State, Files),
+    ) -> Result<()> {
+        let mut manifest = lock(&self.manifest);
+        let persisted = persisted.unwrap_or(manifest.contents.persisted);
+        let before = self.state.load().files.clone();
+        let mut files = before.clone();
+        change(&mut files);
+        let metas = files.metas(persisted);
+        let gone = before.all().filter(|part| {
+            part.meta.to <= persisted && metas.iter().all(|meta| meta.id != part.meta.id)
+        });
+        let gone: Vec<_> = gone.cloned().collect();
+        if let Err(error) = manifest.record(persisted, metas) {
+            if error.kind() == ErrorKind::NoSpace {
+                return Err(error);
+            }
+            self.context.host.poison(&error);
+            return Err(Error::Poisoned { cause: error.to_string().into() });
+        }
+        self.persisted.store(persisted, Ordering::Release);
+        self.change_state(|state| {
+            let before = state.files.clone();
+            change(&mut state.files);
+            also(state, before);
+        });
+        gone.iter().for_each(|part| part.set_obsolete());
+        Ok(())
+    }
+
+    /// Waits until readers may see all up to `seqno`: snapshots that are taken from then on see all of it.
+    fn wait_published(&self, seqno: Seqno) -> Result<()> {
+        while self.context.visibility.published() < seqno {
+            self.jobs.stop_if_told()?;
+            self.jobs.wait_a_while(A_MOMENT);
+        }
+        Ok(())
+    }
+
+    // ---- spilling ----
+
+    fn schedule_flush(&self) {
+        self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
+    }
+
+    /// The flush job: one memtable, then room for other keyspaces.
+    fn flush_one(&self) {
+        let Some(running) = self.jobs.begin(Work::Flush) else { return };
+        let frozen = self.state.load().memtables.oldest_frozen().cloned();
+        if let Some(frozen) = frozen
+            && running.persistently(|| self.spill(&frozen)).is_some()
+        {
+            self.jobs.notify();
+            self.schedule_merge();
+            self.context.host.persisted();
+        }
+        drop(running);
+        if self.is_flush_due() && self.jobs.trouble_of(Work::Flush).is_none() {
+            self.schedule_flush();
+        }
+    }
+
+    fn is_flush_due(&self) -> bool {
+        !self.state.load().memtables.frozen.is_empty()
+    }
+
+    /// Writes a frozen memtable to a run, or to the base if there is nothing else.
+    fn spill(&self, frozen: &Frozen) -> Result<()> {
+        let Frozen { memtable, last } = frozen;
+        let (last, after) = (*last, self.persisted());
+        self.wait_published(last)?;
+        let is_held = self.context.visibility.is_held_between(after, last);
+        let is_first = self.state.load().files.all().next().is_none();
+        let purpose = match (is_held, is_first && self.reduce.is_ready()) {
+            (true, _) => Purpose::ExactRun,
+            (false, true) => Purpose::Base,
+            (false, false) => Purpose::Run,
+        };
+        let after = if purpose == Purpose::Base { 0 } else { after };
+        let order = self.order(purpose, after, last, None);
+        let made = order(vec![Input::Left(memtable.cursor())])?;
+        let installed = self.context.host.sync_log(last).and_then(|()| {
+            let add = |files: &mut Files| match &made {
+                Some(part) if part.meta.is_base => files.base = Some(Arc::clone(part)),
+                Some(part) => files.add_run(part),
+                None => {}
+            };
+            self.install(Some(last), add, |state, _| {
+                let is_this = |oldest: &mut Frozen| Arc::ptr_eq(&oldest.memtable, memtable);
+                state.memtables.frozen.pop_if(is_this);
+            })
+        });
+        if let Err(error) = installed {
+            forget(made, &error);
+            return Err(error);
+        }
+        memtable.set_flushed();
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What carries out a merge.
+    fn order<'a>(
+        &'a self,
+        purpose: Purpose,
+        after: Seqno,
+        to: Seqno,
+        progress: Option<&'a Progress>,
+    ) -> impl Fn(Vec<Input>) -> Result<Option<Arc<Part>>> + 'a {
+        move |inputs| {
+            let order = Order {
+                home: &self.home,
+                reduce: &self.reduce,
+                purpose,
+                step_unit: self.step_unit,
+                max_level: self.max_level,
+                id: lock(&self.manifest).take_id(),
+                after,
+                to,
+                progress,
+                stopped: &|| self.jobs.is_stopping(),
+            };
+            order.carry_out(inputs)
+        }
+    }
+
+    // ---- merging ----
+
+    fn schedule_merge(&self) {
+        if self.due().is_some() {
+            self.jobs.schedule(Work::Upkeep, &self.this, Self::merge_one);
+        }
+    }
+
+    /// The merge job: one merge, then room for other keyspaces.
+    fn merge_one(&self) {
+        let Some(running) = self.jobs.begin(Work::Upkeep) else { return };
+        let merged =
+            running.persistently(|| self.due().map_or(Ok(()), |choice| self.merge(&choice)));
+        drop(running);
+        if merged.is_some() {
+            self.schedule_merge();
+        }
+    }
+
+    /// What is to be merged in the background.
+    fn due(&self) -> Option<Choice> {
+        let state = self.state.load();
+        let runs: Vec<_> = self.written_runs(&state).map(|run| run.meta.len).collect();
+        let mut choice = policy::due(&runs, state.files.base.as_ref().map(|base| base.meta.len))?;
+        choice.with_base &= self.reduce.is_ready();
+        Some(choice)
+    }
+
+    /// Runs that the manifest names.
+    fn written_runs<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Arc<Part>> {
+        let persisted = self.persisted();
+        state.files.runs.iter().filter(move |run| run.meta.to <= persisted)
+    }
+
+    /// Merges what `choice` says. If it fails, nothing has changed.
+    fn merge(&self, choice: &Choice) -> Result<()> {
+        let state = self.state.load_full();
+        let runs: Vec<_> = self.written_runs(&state).cloned().collect();
+        let mut inputs: Vec<_> = runs.get(choice.runs.clone()).unwrap_or_default().to_vec();
+        let (Some(newest), Some(oldest)) = (inputs.first(), inputs.last()) else { return Ok(()) };
+        let (to, mut after, mut from) = (newest.meta.to, oldest.meta.after, oldest.meta.after);
+        let purpose = if choice.with_base { Purpose::Base } else { Purpose::Run };
+        if choice.with_base {
+            after = 0;
+            from = state.files.base.as_ref().map_or(0, |base| base.meta.to);
+            inputs.extend(state.files.base.clone());
+        }
+        drop(state);
+        self.wait_published(to)?;
+        let total: u64 = inputs.iter().map(|part| part.sorted.footer.bytes).sum();
+        self.progress.done.store(0, Ordering::Relaxed);
+        self.progress.total.store(total, Ordering::Relaxed);
+        let run = at_once(self.home.budget.total, inputs.len()) as u64;
+        let cursors = inputs.iter().map(|part| Input::Right(part.sorted.cursor(Some(run))));
+        let made = self.order(purpose, after, to, Some(&self.progress))(cursors.collect());
+        self.progress.total.store(0, Ordering::Relaxed);
+        self.progress.done.store(0, Ordering::Relaxed);
+        let made = made?;
+        let ids: Vec<_> = inputs.iter().map(|part| part.meta.id).collect();
+        let replace = |files: &mut Files| {
+            files.remove(&ids);
+            match &made {
+                Some(part) if part.meta.is_base => files.base = Some(Arc::clone(part)),
+                Some(part) => files.add_run(part),
+                None => {}
+            }
+        };
+        let installed = self.install(None, replace, |state, before| {
+            if self.context.visibility.is_held_between(from, to) {
+                state.older.push(Older { from, to, files: before });
+            }
+        });
+        if let Err(error) = installed {
+            forget(made, &error);
+            return Err(error);
+        }
+        self.merges.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Merges all runs with the base, until there are none but those that come meanwhile.
+    fn merge_all(&self) -> Result<()> {
+        let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
+        let runs = self.written_runs(&self.state.load()).count();
+        let merged = match runs {
+            0 => Ok(()),
+            _ => self.merge(&Choice { runs: 0..runs, with_base: true }),
+        };
+        drop(running);
+        merged
+    }
+
+    /// Reads entries of what a reader at `seqno` looks into, newest parts first.
+    fn inputs(memtables: Option<&Memtables>, files: &Files, with_base: bool) -> Vec<Input> {
+        let memtables = memtables.into_iter().flat_map(Memtables::cursors).map(Input::Left);
+        let runs = files.runs.iter().chain(files.base.as_ref().filter(|_| with_base));
+        memtables.chain(runs.map(|part| Input::Right(part.sorted.cursor(None)))).collect()
+    }
+
+    /// All values that `key` has for a reader.
+    fn values(&self, state: &State, key: &[u8], seqno: Seqno) -> Result<Vec<Slice>> {
+        let (memtables, files) = state.at(seqno);
+        let newest = memtables.and_then(|memtables| memtables.get(key, seqno));
+        if self.reduce.only_newest() {
+            let newest = files.newest(key, seqno, newest)?;
+            return Ok(value_of(newest).into_iter().collect());
+        }
+        let mut is_changed = newest.is_some();
+        for run in &files.runs {
+            is_changed = is_changed || run.sorted.get(key, seqno)?.is_some();
+        }
+        if !is_changed && !self.reduce.keeps_all() {
+            let base = files.base.as_ref();
+            let found = base.map_or(Ok(None), |base| base.sorted.get(key, seqno))?;
+            return Ok(value_of(found).into_iter().collect());
+        }
+        let entries = Merge::new(Self::inputs(memtables, files, true));
+        let mut cursor = Reduced::new(entries, seqno, Arc::clone(&self.reduce));
+        cursor.seek(key)?;
+        let mut values = Vec::new();
+        while cursor.is_valid() && cursor.key() == key {
+            values.push(cursor.value_slice());
+            cursor.next()?;
+        }
+        Ok(values)
+    }
+}
+
+/// Opens the files that the manifest names.
+fn open_files(contents: &Contents, home: &Arc<Home>) -> Result<Files> {
+    let mut files = Files::default();
+    for &meta in &contents.parts {
+        let part = Part::open(meta, home)?;
+        match meta.is_base {
+            true => files.base = Some(part),
+            false => files.runs.push(part),
+        }
+    }
+    Ok(files)
+}
+
+/// Removes a file that was made in vain, unless it is unknown whether the manifest names it.
+fn forget(made: Option<Arc<Part>>, error: &Error) {
+    if error.kind() != ErrorKind::Poisoned {
+        made.iter().for_each(|part| part.set_obsolete());
+    }
+}
+
+fn value_of(found: Option<(Trailer, Slice)>) -> Option<Slice> {
+    found.filter(|(trailer, _)| trailer.kind() == Kind::Put).map(|(_, value)| value)
+}
+
+impl Engine for Store {
+    fn make_writable(&self) -> Result<()> {
+        let mut manifest = lock(&self.manifest);
+        manifest.make_writable(&self.home.fs, &self.home.dir)?;
+        let known: Vec<u64> = manifest.contents.parts.iter().map(|part| part.id).collect();
+        for name in self.home.fs.list(&self.home.dir)? {
+            if Home::id_of(&name).is_some_and(|id| !known.contains(&id)) {
+                self.home.fs.remove(&self.home.dir.join(name))?;
+            }
+        }
+        drop(manifest);
+        self.schedule_merge();
+        Ok(())
+    }
+
+    fn checks_writes(&self) -> bool {
+        self.sums
+    }
+
+    fn check_write(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        if !self.sums || value.len() == 8 {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "a value of {} bytes, under a key of {}, cannot be added up: the keyspace's reducer is sum, whose values \
+             have 8 bytes, as from i64::to_be_bytes",
+            value.len(),
+            key.len()
+        )))
+    }
+
+    fn apply(&self, write: &Write<'_>) {
+        let trailer = Trailer::new(write.seqno, write.kind);
+        self.state.load().memtables.active.insert(write.key, trailer, write.value);
+    }
+
+    fn end_batch(&self, last: Seqno) {
+        let state = self.state.load();
+        let active = &state.memtables.active;
+        if active.memory() >= self.context.budget.memtable {
+            self.freeze(last);
+        } else if active.entries() >= ENTRIES_TO_LEARN_FROM && self.learning.load(Ordering::Relaxed)
+        {
+            self.learning.store(false, Ordering::Relaxed);
+            if let Some(learned) = active.with_learned_prefix(&self.context.budget) {
+                self.change_state(|state| state.memtables.active = Arc::new(learned));
+            }
+        }
+    }
+
+    fn cut(&self, last: Seqno) {
+        self.freeze(last);
+    }
+
+    fn persist(&self) -> Result<()> {
+        let Some(last) = self.state.load().memtables.frozen.first().map(|frozen| frozen.last)
+        else {
+            return Ok(());
+        };
+        self.jobs.forget_trouble(Work::Flush);
+        self.schedule_flush();
+        self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.persist()?;
+        self.jobs.forget_trouble(Work::Upkeep);
+        self.merge_all()
+    }
+
+    fn persisted(&self) -> Seqno {
+        self.persisted.load(Ordering::Acquire)
+    }
+
+    fn oldest_unpersisted(&self) -> Option<Seqno> {
+        self.state.load().memtables.oldest()
+    }
+
+    fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        if self.reduce.only_newest() {
+            let (memtables, files) = state.at(seqno);
+            let newest = memtables.and_then(|memtables| memtables.get(key, seqno));
+            return files.newest(key, seqno, newest).map(value_of);
+        }
+        Ok(self.values(&state, key, seqno)?.pop())
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        let (memtables, files) = state.at(seqno);
+        let is_alone = files.runs.is_empty() && !self.reduce.keeps_all();
+        let is_plain = self.reduce.only_newest() || (is_alone && memtables.is_none_or(is_empty));
+        if !is_plain {
+            let value = |key: &&[u8]| Ok(self.values(&state, key, seqno)?.pop());
+            return keys.iter().map(value).collect();
+        }
+        let mut found: Vec<_> = keys
+            .iter()
+            .map(|key| memtables.and_then(|memtables| memtables.get(key, seqno)))
+            .collect();
+        for part in files.all() {
+            let is_open = |found: &Option<(Trailer, Slice)>| {
+                found.as_ref().is_none_or(|(trailer, _)| trailer.seqno() < part.meta.to)
+            };
+            let places: Vec<_> = (0..keys.len()).filter(|&at| is_open(&found[at])).collect();
+            let open: Vec<&[u8]> = places.iter().map(|&at| keys[at]).collect();
+            let others = part.sorted.multi_get(&open, seqno, &self.context.reader)?;
+            for (at, other) in places.into_iter().zip(others) {
+                let newer = |known: &(Trailer, Slice)| {
+                    other.as_ref().is_some_and(|(trailer, _)| trailer.seqno() > known.0.seqno())
+                };
+                if found[at].as_ref().is_none_or(newer) {
+                    found[at] = other;
+                }
+            }
+        }
+        Ok(found.into_iter().map(value_of).collect())
+    }
+
+    fn get_all(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Vec<Slice>> {
+        let state = self.state.load();
+        self.values(&state, key, point.seqno())
+    }
+
+    fn nth(&self, position: u64, point: ReadPoint<'_>) -> Result<Option<(Slice, Slice)>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        match self.positions(&state, seqno).nth(position)? {
+            None => Ok(None),
+            Some(Located::InBase(key, value)) => Ok(Some((key, value))),
+            Some(Located::Changed(key, index)) => {
+                let mut values = self.values(&state, &key, seqno)?;
+                let index = index as usize;
+                let value = (index < values.len()).then(|| values.swap_remove(index));
+                Ok(value.map(|value| (Slice::from(&key[..]), value)))
+            }
+        }
+    }
+
+    fn rank(&self, key: &[u8], point: ReadPoint<'_>) -> Result<u64> {
+        let state = self.state.load();
+        self.positions(&state, point.seqno()).rank(key)
+    }
+
+    fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
+        let state = self.state.load();
+        let seqno = point.seqno();
+        let (memtables, files) = state.at(seqno);
+        if let Some(base) = &files.base
+            && files.runs.is_empty()
+            && memtables.is_none_or(is_empty)
+            && !self.reduce.keeps_all()
+        {
+            return Ok(Box::new(base.sorted.cursor(None)));
+        }
+        let entries = Merge::new(Self::inputs(memtables, files, true));
+        Ok(match self.reduce.only_newest() {
+            true => Box::new(Visible::new(entries, seqno)),
+            false => Box::new(Reduced::new(entries, seqno, Arc::clone(&self.reduce))),
+        })
+    }
+
+    fn count(&self) -> Option<u64> {
+        let state = self.state.load();
+        let is_all_in_base = state.files.runs.is_empty() && is_empty(&state.memtables);
+        let base = state.files.base.as_ref();
+        is_all_in_base.then(|| base.map_or(0, |base| base.meta.records))
+    }
+
+    fn pressure(&self) -> u32 {
+        policy::pressure(self.state.load().files.runs.len())
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        self.jobs.trouble()
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.synchronize()
+    }
+
+    fn settle(&self) -> Result<()> {
+        if self.context.read_only {
+            return Ok(());
+        }
+        if self.is_flush_due() {
+            self.schedule_flush();
+        }
+        self.schedule_merge();
+        let settled =
+            |jobs: &Status| jobs.is_idle() && !self.is_flush_due() && self.due().is_none();
+        self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
+    }
+
+    fn verify(&self, report: &mut VerifyReport) {
+        let state = self.state.load_full();
+        for part in state.files.all() {
+            report.files += 1;
+            report.bytes += part.meta.len;
+            report.entries += part.meta.records;
+            report.problems.extend(verify::verify(&part.sorted).err());
+        }
+        report.entries += state.memtables.entries();
+    }
+
+    fn active_bytes(&self) -> usize {
+        self.state.load().memtables.active_bytes()
+    }
+
+    fn stats(&self) -> KeyspaceStats {
+        let state = self.state.load_full();
+        let files = &state.files;
+        let of_runs = |figure: fn(&Part) -> u64| files.runs.iter().map(|run| figure(run)).sum();
+        let run_entries: u64 = of_runs(|run| run.meta.records);
+        let base = files.base.as_ref().map(|base| &base.sorted);
+        let (mut requests, mut reads) = (0, 0);
+        for part in files.all() {
+            let counted = part.sorted.counters();
+            (requests, reads) = (requests + counted.0, reads + counted.1);
+        }
+        let records = base.map_or(0, |base| base.footer.records);
+        let merges = self.merges.load(Ordering::Relaxed);
+        let memory: usize = files.all().map(|part| part.memory()).sum();
+        KeyspaceStats {
+            entries: records + run_entries + state.memtables.entries(),
+            disk_bytes: files.all().map(|part| part.meta.len).sum(),
+            memory_bytes: (state.memtables.memory() + memory) as u64,
+            flushes: self.flushes.load(Ordering::Relaxed),
+            compactions: merges,
+            skip: Some(SkipStats {
+                step_unit: self.step_unit,
+                levels: base.map_or(0, |base| base.levels()),
+                records,
+                blocks: base.map_or(0, |base| base.footer.blocks),
+                runs: files.runs.len() as u64,
+                run_entries,
+                requests,
+                hits: requests.saturating_sub(reads),
+                merges,
+                merge_done: self.progress.done.load(Ordering::Relaxed),
+                merge_total: self.progress.total.load(Ordering::Relaxed),
+            }),
+            ..KeyspaceStats::new(EngineKind::Skip, self.home.layer())
+        }
+    }
+
+    fn layer(&self) -> Layer {
+        self.home.layer()
+    }
+
+    fn set_layer(&self, layer: Layer) -> Result<()> {
+        let _files_stay = lock(&self.manifest);
+        let before = std::mem::replace(&mut *lock(&self.home.layer), layer);
+        let state = self.state.load();
+        let reopen = |part: &Arc<Part>| Part::open(part.meta, &self.home);
+        let runs: Result<Vec<_>> = state.files.runs.iter().map(reopen).collect();
+        let base = state.files.base.as_ref().map(reopen).transpose();
+        match (runs, base) {
+            (Ok(runs), Ok(base)) => {
+                drop(state);
+                self.change_state(|state| state.files = Files { runs, base });
+                Ok(())
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                *lock(&self.home.layer) = before;
+                Err(error)
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.jobs.stop();
+    }
+}
+
+impl Store {
+    fn positions<'a>(&'a self, state: &'a State, at: Seqno) -> Positions<'a, Merge<Input>> {
+        let (memtables, files) = state.at(at);
+        let changes = Merge::new(Self::inputs(memtables, files, false));
+        Positions { base: files.base.as_deref(), changes, reduce: &self.reduce, at }
+    }
+}
+
+fn is_empty(memtables: &Memtables) -> bool {
+    memtables.entries() == 0
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
