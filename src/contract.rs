@@ -26,6 +26,31 @@ pub(crate) struct Write<'a> {
     pub(crate) value: &'a [u8],
 }
 
+/// Keys in ascending order with their values on their way into an engine's own files, past log and memory: all of them
+/// become one write.
+///
+/// Nobody sees anything of it before it is [installed](Self::install), and what is dropped before that leaves no file.
+/// When the engine has been [stopped](Engine::stop), calls give `Closed`, and no file is touched any more: what is left,
+/// the next opening clears away.
+pub(crate) trait Load: Send {
+    /// Adds a key and its value.
+    ///
+    /// # Errors
+    /// `Invalid` if the key is not above the last one; what writing a file gives. The load is then given up.
+    fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Completes the files and syncs them. Called once, behind all keys.
+    fn finish(&mut self) -> Result<()>;
+    /// Cuts the engine's state at `before`, as [`Engine::cut`] does, and puts what was loaded in front of it, as the
+    /// write `seqno`. Called once, under the commit lock, between batches, on a load that is finished. Cannot fail.
+    ///
+    /// The log has the number, but not what was loaded: replaying does not bring it back. So it counts as
+    /// [not persisted](Engine::oldest_unpersisted) until the engine's files have it in one step, whole, and
+    /// [`Engine::prepare_close`] sees to that.
+    fn install(&mut self, before: Seqno, seqno: Seqno);
+    /// Waits until what was installed is in the engine's own files for good, as [`Engine::persist`] does.
+    fn wait(&mut self) -> Result<()>;
+}
+
 /// What engines may ask of the database around them.
 pub(crate) trait Host: Send + Sync {
     /// Makes the log safe from power loss at least up to `seqno`, before an engine persists that far:
@@ -117,6 +142,15 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// The oldest write that is not; `None` if there is none.
     fn oldest_unpersisted(&self) -> Option<Seqno>;
+    /// Begins a load of keys in ascending order.
+    ///
+    /// # Errors
+    /// `Unsupported` if the engine has no other way of writing than one by one; what creating a file gives.
+    fn load(&self) -> Result<Box<dyn Load>> {
+        Err(Error::Unsupported(
+            "this engine cannot be loaded with sorted records; write them in batches, or use a skip keyspace".into(),
+        ))
+    }
     /// The newest visible value of `key` at `point`.
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>>;
     /// What [`get`](Self::get) gives for each of the keys, in their order, all of one state: `point` must be

@@ -648,6 +648,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::contract::Load;
     use crate::vfs::MemoryFs;
 
     fn open(fs: &MemoryFs) -> Database {
@@ -682,5 +683,70 @@ mod tests {
         keyspace.persist().unwrap();
         db.inner.release_log().unwrap();
         assert!(!is_there());
+    }
+
+    /// A load that never comes to be persisted.
+    struct LostLoad;
+
+    impl Load for LostLoad {
+        fn push(&mut self, _key: &[u8], _value: &[u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<()> {
+            Ok(())
+        }
+
+        fn install(&mut self, _before: Seqno, _seqno: Seqno) {}
+
+        fn wait(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn recovery_passes_over_loads() {
+        let fs = Arc::new(MemoryFs::new());
+        let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
+        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+        let committer = db.inner.committer();
+        keyspace.put("before", "v").unwrap();
+        committer.commit_load(keyspace.target(), &mut LostLoad).unwrap();
+        keyspace.put("behind", "v").unwrap();
+        let replayed = open(&fs);
+        assert_eq!((replayed.recovery().replayed_batches, replayed.stats().last_seqno), (2, 3));
+        let found = replayed.open_keyspace("main").unwrap();
+        assert!(found.contains("before").unwrap() && found.contains("behind").unwrap());
+
+        // The keyspace persists up to the load's number, and the log does not end below it.
+        committer.commit_load(keyspace.target(), &mut LostLoad).unwrap();
+        keyspace.persist().unwrap();
+        assert_eq!(keyspace.target().engine.persisted(), 4);
+        let persisted = open(&fs);
+        assert_eq!((persisted.recovery().replayed_batches, persisted.stats().last_seqno), (0, 4));
+    }
+
+    #[test]
+    fn a_load_of_a_keyspace_that_is_not_there_cannot_be() {
+        let fs = Arc::new(MemoryFs::new());
+        let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
+        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+        let unknown = Target { id: 9, ..keyspace.target().clone() };
+        db.inner.committer().commit_load(&unknown, &mut LostLoad).unwrap();
+        db.inner.committer().write_out().unwrap();
+        let fork = Arc::new(fs.fork());
+        let error = Database::builder("/db").file_system(fork).open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    }
+
+    #[test]
+    fn other_engines_are_not_loaded() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        for options in [KeyspaceOptions::lsm(), KeyspaceOptions::hash(), KeyspaceOptions::btree()] {
+            let keyspace = db.keyspace(&options.engine.to_string(), options).unwrap();
+            let error = keyspace.load_sorted([("key", "value")]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
     }
 }

@@ -129,6 +129,44 @@ impl Keyspace {
         self.database.committer().commit(writes, durability)
     }
 
+    /// Writes many records whose keys ascend, straight into a file of the keyspace's own, past log and memtable. Gives
+    /// how many there were. Only skip keyspaces can do it.
+    ///
+    /// The records become visible all at once, as one write that is newer than all before it: what becomes of a key that
+    /// has a value already is what becomes of it by a put. When the call returns they survive power loss, also in a
+    /// keyspace without the log. A crash before that leaves none of them. Readers see them a moment before the call
+    /// returns; a crash in that moment takes them away, but not what is written after them.
+    ///
+    /// Cost: each record is written once, and again when files are merged; syncs at the end. Other writers go on
+    /// meanwhile. Memory does not grow with the number of records.
+    ///
+    /// # Errors
+    /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key
+    /// or value is too large; `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`. After an error none of the
+    /// records is there, unless it came up after they had become visible: then the next opening has all or none.
+    pub fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<u64> {
+        self.database.check_writable()?;
+        let target = &self.open.target;
+        let mut load = target.engine.load()?;
+        let mut count = 0;
+        for (key, value) in records {
+            let (key, value) = (key.as_ref(), value.as_ref());
+            check_sizes(key, value)?;
+            self.database.check_writable()?;
+            load.push(key, value)?;
+            count += 1;
+        }
+        if count > 0 {
+            load.finish()?;
+            self.database.committer().commit_load(target, &mut *load)?;
+            load.wait()?;
+        }
+        Ok(count)
+    }
+
     /// The value of `key`. Cost: memory only if the block it lies in is cached, else as a rule one read: one
     /// for each table that its filter does not rule out. A table that is not open is opened first. In a B+ tree
     /// a search in one node of each level, each of which may have to be read. In a hash keyspace a probe of memory,

@@ -21,7 +21,7 @@ use crate::budget::{Budget, PageMemory};
 use crate::builder::DatabaseOptions;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::catalog::{self, Catalog};
-use crate::commit::{Committer, Target, take_entry};
+use crate::commit::{Committer, Logged, Target, take_logged};
 use crate::contract::{self, Background, Context, Host};
 use crate::engine;
 use crate::error::{Error, Result};
@@ -438,7 +438,7 @@ fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
 fn are_possible(writes: &Writes<'_>, keyspaces: &BTreeMap<u32, catalog::Entry>) -> bool {
     let mut body = writes.body;
     let known = (0..writes.count).all(|_| {
-        take_entry(&mut body).is_some_and(|entry| keyspaces.contains_key(&entry.keyspace))
+        take_logged(&mut body).is_some_and(|entry| keyspaces.contains_key(&entry.keyspace()))
     });
     known && body.is_empty()
 }
@@ -497,13 +497,15 @@ fn replay(
         let mut replayed = false;
         let last = writes.first + writes.count - 1;
         for seqno in writes.first..writes.first + writes.count {
-            let entry = take_entry(&mut body)
-                .and_then(|entry| Some((engine_of(entry.keyspace)?, entry)))
+            let entry = take_logged(&mut body)
+                .and_then(|entry| Some((engine_of(entry.keyspace())?, entry)))
                 .ok_or_else(|| {
                     let what = format!("write number {seqno} is not one that can be");
                     Error::corruption(&dir, 0, what)
                 })?;
-            let ((_, target), entry) = entry;
+            // What was loaded is in the engine's own files if it had persisted that far. If not, the load did not
+            // happen.
+            let ((_, target), Logged::Write(entry)) = entry else { continue };
             if seqno > target.engine.persisted() {
                 let (kind, key, value) = (entry.kind, entry.key, entry.value);
                 target.engine.apply(&contract::Write { seqno, kind, key, value });

@@ -1,11 +1,17 @@
 //! How writes are encoded: in a batch, and as the body of a log record.
 //!
 //! ```text
-//! entry := kind u8, keyspace id varint, key length varint, key,
+//! write := kind u8 (0 tombstone, 1 put), keyspace id varint, key length varint, key,
 //!          and for a put: value length varint, value
+//! load  := 2 u8, keyspace id varint
 //! ```
+//! A batch has writes only. A load is in the log for its number: what was loaded is in the keyspace's own files, or
+//! was never loaded.
 
 use crate::base::{Kind, varint};
+
+/// The kind of a load.
+const LOAD: u8 = 2;
 
 /// One decoded write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +44,60 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Option<Entry<'a>> {
     Some(Entry { keyspace, kind, key, value })
 }
 
+/// What a log record has an entry for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Logged<'a> {
+    Write(Entry<'a>),
+    Load { keyspace: u32 },
+}
+
+impl Logged<'_> {
+    pub(crate) fn keyspace(&self) -> u32 {
+        match *self {
+            Self::Write(Entry { keyspace, .. }) | Self::Load { keyspace } => keyspace,
+        }
+    }
+}
+
+/// Appends the entry of a load.
+pub(crate) fn put_load(out: &mut Vec<u8>, keyspace: u32) {
+    out.push(LOAD);
+    varint::put(out, u64::from(keyspace));
+}
+
+/// Like [`take`], for what is in the log.
+pub(crate) fn take_logged<'a>(bytes: &mut &'a [u8]) -> Option<Logged<'a>> {
+    let Some((&LOAD, rest)) = bytes.split_first() else {
+        return take(bytes).map(Logged::Write);
+    };
+    *bytes = rest;
+    let keyspace = varint::take(bytes)?.try_into().ok()?;
+    Some(Logged::Load { keyspace })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loads_are_in_the_log_and_in_no_batch() {
+        let mut bytes = Vec::new();
+        put_load(&mut bytes, 300);
+        for cut in 0..bytes.len() {
+            assert_eq!(take_logged(&mut &bytes[..cut]), None);
+        }
+        put_head(&mut bytes, 7, Kind::Delete, b"key", 0);
+        assert_eq!(take(&mut &bytes[..]), None);
+        let rest = &mut &bytes[..];
+        assert_eq!(take_logged(rest), Some(Logged::Load { keyspace: 300 }));
+        let write = take_logged(rest).unwrap();
+        assert_eq!(write.keyspace(), 7);
+        let entry = Entry { keyspace: 7, kind: Kind::Delete, key: b"key", value: b"" };
+        assert_eq!(write, Logged::Write(entry));
+        assert!(rest.is_empty());
+        assert_eq!(take_logged(&mut &[LOAD, 0xff, 0xff, 0xff, 0xff, 0xff, 0][..]), None);
+        assert_eq!(take_logged(&mut &[3, 1, 0][..]), None);
+    }
 
     #[test]
     fn round_trip_and_cuts() {

@@ -10,10 +10,13 @@
 //! Steps 2 to 5 are done under the commit lock by a *leader*: whoever gets the lock commits for all who
 //! queued up behind it, with one write to the log. Step 6 has a leader too: one sync serves all who wait.
 //!
+//! A sorted load takes the same steps with a single number and without writes, see [`load`].
+//!
 //! Failures: if nothing was appended (no space, too large), the writer gets the error and everything goes
 //! on. If it is unknown what reached the log, the database is *poisoned*: reads go on, writes are refused.
 
 mod entry;
+mod load;
 mod stall;
 mod writes;
 
@@ -21,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-pub(crate) use entry::take as take_entry;
+pub(crate) use entry::{Logged, take_logged};
 pub(crate) use writes::{EncodedWrites, Target, Writes};
 
 use crate::base::key::MAX_SEQNO;
@@ -74,6 +77,15 @@ impl Pen {
             Some(writer) if target.logged => writer.last(),
             _ => self.last,
         }
+    }
+
+    /// The first and the last of the next `count` numbers, which are not taken yet.
+    fn next(&self, count: u64) -> Result<(Seqno, Seqno)> {
+        let last = self.last + count;
+        if last > MAX_SEQNO {
+            return Err(Error::Invalid("the sequence numbers are used up".into()));
+        }
+        Ok((self.last + 1, last))
     }
 
     /// The log; there is none when the database is open for reading only.
@@ -370,11 +382,7 @@ impl Committer {
     /// Numbers the writes and appends those that are logged; gives the first number. On an error nothing
     /// was appended.
     fn append(&self, pen: &mut Pen, writes: &Writes<'_>) -> Result<Seqno> {
-        let first = pen.last + 1;
-        let last = pen.last + writes.len();
-        if last > MAX_SEQNO {
-            return Err(Error::Invalid("the sequence numbers are used up".into()));
-        }
+        let (first, last) = pen.next(writes.len())?;
         let logged = writes.logged_count();
         if logged > 0 {
             let writer = pen.writer.as_mut().expect("a database that takes writes has a log");

@@ -166,12 +166,7 @@ impl<C: EntryCursor + Send> OrderedCursor for Reduced<C> {
         match self.leave() {
             Position::Outside => return Ok(()),
             Position::Behind => {}
-            Position::InFront => {
-                self.entries.seek(&self.key, Trailer::OLDEST)?;
-                while self.is_on_key() {
-                    self.entries.next()?;
-                }
-            }
+            Position::InFront => self.entries.seek(&self.key, Trailer::OLDEST)?,
         }
         self.show_forward()
     }
@@ -219,11 +214,13 @@ mod tests {
     use crate::iter::sample::{self, Entry, Sorted};
     use crate::reducer::{ReduceFn, Reducer};
 
+    type Values = Vec<Vec<u8>>;
+
     /// A reducer, and what it shows of operands; `None` for an error.
     struct Case {
         reducer: Reducer,
         custom: Option<Arc<ReduceFn>>,
-        model: fn(&[Vec<u8>]) -> Option<Vec<Vec<u8>>>,
+        model: fn(&[Vec<u8>]) -> Option<Values>,
     }
 
     fn cases() -> Vec<Case> {
@@ -264,14 +261,14 @@ mod tests {
         let mut oldest_first: Vec<_> =
             entries.iter().filter(|entry| entry.trailer.seqno() <= at).collect();
         oldest_first.sort_by_key(|entry| entry.trailer);
-        let mut operands = BTreeMap::<&Vec<u8>, Vec<Vec<u8>>>::new();
+        let mut operands = BTreeMap::<&Vec<u8>, Values>::new();
         for entry in oldest_first {
             match entry.trailer.kind() {
                 Kind::Put => operands.entry(&entry.key).or_default().push(entry.value.clone()),
                 Kind::Delete => drop(operands.remove(&entry.key)),
             }
         }
-        let shown = |(key, operands): (&Vec<u8>, Vec<Vec<u8>>)| match (case.model)(&operands) {
+        let shown = |(key, operands): (&Vec<u8>, Values)| match (case.model)(&operands) {
             Some(values) => values.into_iter().map(|value| (key.clone(), Some(value))).collect(),
             None => vec![(key.clone(), None)],
         };
