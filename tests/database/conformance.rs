@@ -8,6 +8,7 @@ mod opening;
 mod race;
 mod reading;
 mod resources;
+mod skip;
 mod snapshots;
 mod state;
 mod tree;

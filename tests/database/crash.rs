@@ -123,47 +123,50 @@ impl Work {
 }
 
 /// All keyspaces.
-const ALL: [&str; 7] = ["alpha", "beta", "gamma", "late", "unlogged", "loose", "stray"];
+const ALL: [&str; 9] =
+    ["alpha", "beta", "gamma", "delta", "late", "unlogged", "loose", "stray", "apart"];
+/// Those with a log that are made first, one on each engine.
+const LOGGED_ONES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
+/// Those without, likewise.
+const UNLOGGED_ONES: [&str; 4] = ["unlogged", "loose", "stray", "apart"];
 
 /// Runs the workload once.
 fn work(layer: Layer) -> Work {
     let fs = MemoryFs::traced();
     let db = Some(open(&fs, layer).unwrap());
     let mut work = Work { layer, fs, db, history: History::new(), dice: Dice::new(7) };
-    work.create("alpha");
-    work.create("beta");
-    work.create("gamma");
-    work.some_commits(25, &["alpha", "beta", "gamma"], 300);
-    work.create("unlogged");
-    work.create("loose");
-    work.create("stray");
-    work.some_commits(25, &["alpha", "beta", "gamma", "unlogged", "loose", "stray"], 300);
+    LOGGED_ONES.into_iter().for_each(|name| work.create(name));
+    work.some_commits(25, &LOGGED_ONES, 300);
+    UNLOGGED_ONES.into_iter().for_each(|name| work.create(name));
+    work.some_commits(25, &[LOGGED_ONES, UNLOGGED_ONES].concat(), 300);
     work.persist_keyspace("alpha");
     work.persist_keyspace("gamma");
-    work.some_commits(10, &["beta", "unlogged", "loose", "stray"], 300);
+    work.persist_keyspace("delta");
+    work.some_commits(10, &["beta", "unlogged", "loose", "stray", "apart"], 300);
     work.persist();
     work.persist_keyspace("beta");
     work.reopen();
     // Several segments, and a memtable that fills up by itself.
-    work.some_commits(90, &["alpha", "beta", "gamma"], 14_000);
+    work.some_commits(120, &LOGGED_ONES, 14_000);
     work.create("late");
-    work.some_commits(20, &["late", "unlogged", "alpha", "loose", "stray"], 300);
-    for name in ["unlogged", "alpha", "late", "beta", "gamma", "loose", "stray"] {
+    work.some_commits(20, &["late", "unlogged", "alpha", "loose", "stray", "apart"], 300);
+    for name in ["unlogged", "alpha", "late", "beta", "gamma", "delta", "loose", "stray", "apart"] {
         work.persist_keyspace(name);
-        work.some_commits(5, &["alpha", "late", "gamma", "unlogged", "loose", "stray"], 300);
+        let others = ["alpha", "late", "gamma", "delta", "unlogged", "loose", "stray", "apart"];
+        work.some_commits(5, &others, 300);
     }
-    work.compact("alpha");
-    work.compact("beta");
-    work.compact("gamma");
+    LOGGED_ONES.into_iter().for_each(|name| work.compact(name));
     work.some_commits(10, &ALL, 300);
     work.reopen();
     work.some_commits(20, &ALL, 20_000);
     work.persist_keyspace("alpha");
     work.compact("beta");
     work.persist_keyspace("gamma");
+    work.persist_keyspace("delta");
     work.some_commits(20, &ALL, 20_000);
     work.compact("loose");
     work.compact("stray");
+    work.compact("apart");
     work.some_commits(10, &ALL, 20_000);
     work.reopen();
     work.some_commits(5, &ALL, 300);
@@ -207,8 +210,8 @@ fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS
     let db = open(&case.image, case.layer).map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
     let found = history.find(state, case.at, case.needed)?;
-    let made = ["alpha", "beta", "gamma", "unlogged", "loose", "stray", "late"];
-    for name in &made[..case.keyspaces] {
+    let made = LOGGED_ONES.into_iter().chain(UNLOGGED_ONES).chain(["late"]);
+    for name in made.take(case.keyspaces) {
         db.open_keyspace(name).map_err(|error| error.to_string())?;
     }
     Ok((db, found))

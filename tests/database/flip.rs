@@ -63,8 +63,9 @@ fn tree_changes(dice: &mut Dice, keyspace: &'static str, first: usize) -> Vec<Ch
     small.chain(large).map(|(key, len)| (keyspace, key.into(), Some(dice.bytes(len)))).collect()
 }
 
-/// A database with tables on two levels, hash segments and a checkpoint, trees with free pages, edits in catalog and
-/// manifests, two segments of the log in use and one prepared. Closed, or as it is while it is open.
+/// A database with tables on two levels, hash segments and a checkpoint, trees with free pages, sorted files with skip
+/// links and runs behind them, edits in catalog and manifests, two segments of the log in use and one prepared. Closed, or
+/// as it is while it is open.
 fn sample(closed: bool) -> Sample {
     let fs = MemoryFs::new();
     let db = history::open(&fs).unwrap();
@@ -87,7 +88,13 @@ fn sample(closed: bool) -> Sample {
         persist(name);
     }
     put(&db, &mut model, &small_changes(&mut dice, &["gamma", "stray"], 6));
-    for name in ["beta", "loose", "alpha", "unlogged", "gamma", "stray"] {
+    // A sorted file with several blocks and levels of links, and a run that is not merged into it.
+    for name in ["delta", "apart"] {
+        put(&db, &mut model, &tree_changes(&mut dice, name, 0));
+        db.open_keyspace(name).unwrap().compact().unwrap();
+        put(&db, &mut model, &small_changes(&mut dice, &[name], 4));
+    }
+    for name in ["beta", "loose", "alpha", "unlogged", "gamma", "stray", "delta", "apart"] {
         persist(name);
     }
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 10));
@@ -95,7 +102,7 @@ fn sample(closed: bool) -> Sample {
         let key = format!("large {number}").into_bytes();
         put(&db, &mut model, &[("alpha", key, Some(dice.bytes(70_000)))]);
     }
-    put(&db, &mut model, &small_changes(&mut dice, &["beta", "alpha", "gamma"], 20));
+    put(&db, &mut model, &small_changes(&mut dice, &["beta", "alpha", "gamma", "delta"], 20));
     if closed {
         db.close().unwrap();
         return Sample { fs, model };
@@ -117,10 +124,14 @@ fn is_tree(path: &Path) -> bool {
     name_of(path) == "tree"
 }
 
+/// The number of a keyspace of the sample.
+fn id_of(name: &str) -> usize {
+    history::KEYSPACES.iter().position(|known| known.0 == name).unwrap() + 1
+}
+
 /// What the tree at `path` holds: that of the logged keyspace was made first.
 fn map_of_tree<'a>(path: &Path, model: &'a Model) -> &'a Map {
-    let id = |name: &str| history::KEYSPACES.iter().position(|known| known.0 == name).unwrap() + 1;
-    let is_of = |name| path.ends_with(format!("keyspaces/{}/tree", id(name)));
+    let is_of = |name| path.ends_with(format!("keyspaces/{}/tree", id_of(name)));
     ["gamma", "stray"].into_iter().find(|name| is_of(name)).map(|name| &model.maps[name]).unwrap()
 }
 
@@ -340,7 +351,7 @@ fn says_nothing(segment: &[u8], at: usize) -> bool {
 
 fn flip_everything(sample: &Sample) {
     let files = files(&sample.fs);
-    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index", "tree"] {
+    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index", "tree", ".skip"] {
         assert!(files.keys().any(|path| name_of(path).contains(kind)), "there is no {kind}");
     }
     let mut cases = Vec::new();
@@ -357,12 +368,14 @@ fn flip_everything(sample: &Sample) {
         let fs = sample.fs.fork();
         fs.corrupt(path, *at as u64, *bit).unwrap();
         // What a crash may leave behind is not cleared away either unless all can be read.
-        for leftover in [
-            "keyspaces/1/000999.table",
-            "keyspaces/2/000999.data",
-            "keyspaces/2/manifest-000002.tmp",
+        for (name, leftover) in [
+            ("alpha", "000999.table"),
+            ("beta", "000999.data"),
+            ("beta", "manifest-000002.tmp"),
+            ("delta", "000999.skip"),
         ] {
-            fs.write_file(&Path::new(history::PATH).join(leftover), b"leftover").unwrap();
+            let path = format!("{}/keyspaces/{}/{leftover}", history::PATH, id_of(name));
+            fs.write_file(Path::new(&path), b"leftover").unwrap();
         }
         if examine(&fs, &sample.model) == Outcome::Unnoticed {
             let bytes = &files[path];
@@ -586,7 +599,7 @@ fn damage_below_what_was_synced_is_an_error_and_above_it_is_cut_off() {
             }
             Ok(db) => {
                 let state = Fingerprint::of(&db).unwrap();
-                let [left, ..] = history.find(state, 0, [10, 0, 0, 0]).unwrap();
+                let [left, ..] = history.find(state, 0, [10, 0, 0, 0, 0]).unwrap();
                 check_cut(left, &db);
                 cuts += 1;
             }

@@ -5,9 +5,11 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use turbidite::{Database, ErrorKind, KeyspaceOptions, Layer};
+use turbidite::{Database, EngineKind, ErrorKind, KeyspaceOptions, Layer};
 
-/// Names the small file system to the child.
+use crate::setup::options;
+
+/// Names an engine and the small file system to the child.
 const CHILD: &str = "TURBIDITE_FULL_DISK_CHILD";
 /// Mounts a file system of 3 MiB at the first argument and runs the others.
 const MOUNT: &str = r#"mount -t tmpfs -o size=3m none "$1" && shift && exec "$@""#;
@@ -15,8 +17,10 @@ const MOUNT: &str = r#"mount -t tmpfs -o size=3m none "$1" && shift && exec "$@"
 /// What the child process runs; nothing without a parent that asks for it.
 #[test]
 fn child_that_fills_its_disk() {
-    let Ok(dir) = std::env::var(CHILD) else { return };
-    let path = Path::new(&dir).join("db");
+    let Ok(task) = std::env::var(CHILD) else { return };
+    let (engine, dir) = task.split_once(' ').expect("the engine and the directory");
+    let engine = engine.parse().expect("it is an engine");
+    let path = Path::new(dir).join("db");
     let open = || Database::builder(&path).memory_budget(8 << 20).log_layer(Layer::Mmap).open();
     let options = KeyspaceOptions::lsm().layer(Layer::Mmap);
     let db = open().unwrap();
@@ -44,22 +48,22 @@ fn child_that_fills_its_disk() {
     let db = open().unwrap();
     check(&db);
     println!("{written} writes, then {error}");
-    fill_with_a_tree(&db);
+    fill_with(&db, engine);
     drop(db);
     check(&open().unwrap());
 }
 
 /// Fills what is left of the disk, after the log has given back some of it.
-fn fill_with_a_tree(db: &Database) {
-    let options = KeyspaceOptions::btree().layer(Layer::Mmap).log(false);
-    let tree = db.keyspace("tree", options).unwrap();
+fn fill_with(db: &Database, engine: EngineKind) {
+    let options = options(engine).layer(Layer::Mmap).log(false);
+    let keyspace = db.keyspace("more", options).unwrap();
     let mut written = 0_u32;
     let error = loop {
         for _ in 0..10 {
-            tree.put(written.to_be_bytes(), [written as u8; 1000]).unwrap();
+            keyspace.put(written.to_be_bytes(), [written as u8; 1000]).unwrap();
             written += 1;
         }
-        match tree.persist() {
+        match keyspace.persist() {
             Ok(()) => assert!(written < 10_000, "the disk never fills up"),
             Err(error) => break error,
         }
@@ -67,16 +71,21 @@ fn fill_with_a_tree(db: &Database) {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     assert!(written > 100, "{written}");
     for number in 0..written {
-        assert_eq!(tree.get(number.to_be_bytes()).unwrap().unwrap(), [number as u8; 1000]);
+        assert_eq!(keyspace.get(number.to_be_bytes()).unwrap().unwrap(), [number as u8; 1000]);
     }
     for number in 0..written {
-        tree.delete(number.to_be_bytes()).unwrap();
+        keyspace.delete(number.to_be_bytes()).unwrap();
     }
-    println!("{written} writes to the tree, then {error}");
+    println!("{written} writes with engine {engine}, then {error}");
 }
 
 #[test]
 fn a_mapped_log_on_a_full_disk_is_an_error_and_no_signal() {
+    [EngineKind::Btree, EngineKind::Skip].into_iter().for_each(fill_a_disk);
+}
+
+/// Has a child fill a disk of its own with the log, and then with a keyspace on `engine`.
+fn fill_a_disk(engine: EngineKind) {
     let dir = tempfile::tempdir().unwrap();
     let unshare = |command: &[&str]| {
         let mut unshare = Command::new("unshare");
@@ -91,7 +100,7 @@ fn a_mapped_log_on_a_full_disk_is_an_error_and_no_signal() {
     let binary = std::env::current_exe().unwrap();
     let child = ["--exact", "full_disk::child_that_fills_its_disk", "--nocapture"];
     let output = unshare(&[&[binary.to_str().unwrap()], &child[..]].concat())
-        .env(CHILD, dir.path())
+        .env(CHILD, format!("{engine} {}", dir.path().display()))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

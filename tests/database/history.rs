@@ -19,19 +19,21 @@ use crate::setup::{self, is_ordered};
 pub(crate) const PATH: &str = "/made/for/this/db";
 
 /// The keyspaces: their engine, and the part they recover with.
-pub(crate) const KEYSPACES: [(&str, EngineKind, usize); 7] = [
+pub(crate) const KEYSPACES: [(&str, EngineKind, usize); 9] = [
     ("alpha", EngineKind::Lsm, LOGGED),
     ("beta", EngineKind::Hash, LOGGED),
     ("gamma", EngineKind::Btree, LOGGED),
+    ("delta", EngineKind::Skip, LOGGED),
     ("late", EngineKind::Lsm, LOGGED),
     ("unlogged", EngineKind::Lsm, 1),
     ("loose", EngineKind::Hash, 2),
     ("stray", EngineKind::Btree, 3),
+    ("apart", EngineKind::Skip, 4),
 ];
 /// The part of all keyspaces with a log; each of the others is one of its own.
 pub(crate) const LOGGED: usize = 0;
 /// How many parts there are.
-pub(crate) const PARTS: usize = 4;
+pub(crate) const PARTS: usize = 5;
 
 pub(crate) fn builder(fs: Arc<dyn Fs>) -> DatabaseBuilder {
     Database::builder(PATH).memory_budget(8 << 20).file_system(fs)

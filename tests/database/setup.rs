@@ -17,14 +17,17 @@ use turbidite::{
 pub(crate) const NAME: &str = "main";
 
 /// The engines.
-pub(crate) const ENGINES: [EngineKind; 3] = [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree];
+pub(crate) const ENGINES: [EngineKind; 4] =
+    [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree, EngineKind::Skip];
 
 /// What a keyspace on this engine is made of.
 pub(crate) fn options(engine: EngineKind) -> KeyspaceOptions {
     match engine {
+        EngineKind::Lsm => KeyspaceOptions::lsm(),
         EngineKind::Hash => KeyspaceOptions::hash(),
         EngineKind::Btree => KeyspaceOptions::btree(),
-        _ => KeyspaceOptions::lsm(),
+        EngineKind::Skip => KeyspaceOptions::skip(),
+        engine => panic!("{engine} is a new one"),
     }
 }
 

@@ -37,9 +37,8 @@ fn an_empty_database_takes_less_than_a_mebibyte() {
 
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
-    let [hash, tree] =
-        [EngineKind::Hash, EngineKind::Btree].map(|engine| Setup::memory().engine(engine));
-    for setup in [Setup::disk(Layer::Mmap), Setup::memory(), hash, tree] {
+    let in_memory = ENGINES.map(|engine| Setup::memory().engine(engine));
+    for setup in in_memory.into_iter().chain([Setup::disk(Layer::Mmap)]) {
         let (database, idle) = setup.start();
         idle.put("idle", "small").unwrap();
         let busy = database.keyspace("busy", setup.options.clone()).unwrap();
@@ -79,7 +78,7 @@ fn memory_stays_within_the_budget() {
     let records = 160 * MIB / 1000;
     let mut parts = [0; 4];
     for number in 0..records {
-        let keyspace = &keyspaces[(number % 3) as usize];
+        let keyspace = &keyspaces[number as usize % ENGINES.len()];
         let key = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes();
         keyspace.put(key, &value).unwrap();
         if number % 16 == 0 {

@@ -68,7 +68,7 @@ fn impossible_sizes_are_refused_before_anything_is_created() {
     let too_many = KeyspaceOptions::btree().max_cached_pages(most + 1);
     refused(open(too_many), "give fewer pages, or a budget of at least");
     refused(open(KeyspaceOptions::btree().max_cached_pages(u32::MAX)), "give fewer pages");
-    for other in [KeyspaceOptions::lsm(), KeyspaceOptions::hash()] {
+    for other in [KeyspaceOptions::lsm(), KeyspaceOptions::hash(), KeyspaceOptions::skip()] {
         refused(open(other.clone().page_size(4096)), "for B+ trees");
         refused(open(other.max_cached_pages(10)), "for B+ trees");
     }
@@ -83,7 +83,7 @@ fn sizes_of_keyspaces_that_are_there_are_checked_too() {
     let setup = Setup::memory();
     let database = setup.open();
     let open = |name: &str, options| database.keyspace(name, options);
-    for engine in [EngineKind::Lsm, EngineKind::Hash] {
+    for engine in [EngineKind::Lsm, EngineKind::Hash, EngineKind::Skip] {
         let name = engine.to_string();
         open(&name, options(engine)).unwrap();
         refused(open(&name, options(engine).page_size(4096)), "for B+ trees");

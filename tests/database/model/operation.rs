@@ -13,8 +13,8 @@ use crate::setup;
 pub(super) const KEYSPACES: usize = 2 * setup::ENGINES.len();
 /// Their engines: each with the log and without it.
 pub(super) const ENGINES: [EngineKind; KEYSPACES] = {
-    let [one, two, three] = setup::ENGINES;
-    [one, two, three, one, two, three]
+    let [one, two, three, four] = setup::ENGINES;
+    [one, two, three, four, one, two, three, four]
 };
 /// So many of them, the first ones, have the log.
 pub(super) const LOGGED: usize = setup::ENGINES.len();

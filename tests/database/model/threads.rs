@@ -80,7 +80,10 @@ fn readers_see_whole_batches_in_their_order() {
     let hash = Setup::memory().layer(Layer::Block { block_size: 4096 }).engine(EngineKind::Hash);
     let tree = Setup::memory().engine(EngineKind::Btree);
     let mapped_tree = Setup::disk(Layer::Mmap).engine(EngineKind::Btree);
-    for setup in [Setup::memory(), Setup::disk(Layer::Mmap), hash, tree, mapped_tree] {
+    let skip = Setup::memory().engine(EngineKind::Skip);
+    let mapped_skip = Setup::disk(Layer::Mmap).engine(EngineKind::Skip);
+    let lsm = [Setup::memory(), Setup::disk(Layer::Mmap)];
+    for setup in lsm.into_iter().chain([hash, tree, mapped_tree, skip, mapped_skip]) {
         let open = || {
             let database = setup.open();
             let keyspaces = ["one", "two", "unlogged"].map(|name| {

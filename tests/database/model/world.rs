@@ -328,9 +328,9 @@ impl World {
         self.memory = Some(image);
         let open = Open::new(&self.setup);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
-        let [first, second, third, unlogged @ ..] = read;
+        let [first, second, third, fourth, unlogged @ ..] = read;
         let power_cut = cut != PowerCut::KeepAll;
-        self.logged.recover(power_cut, &[first, second, third]);
+        self.logged.recover(power_cut, &[first, second, third, fourth]);
         for (history, read) in self.unlogged.iter_mut().zip(unlogged) {
             history.recover(power_cut, &[read]);
         }
