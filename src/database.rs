@@ -731,7 +731,7 @@ mod tests {
         let fs = Arc::new(MemoryFs::new());
         let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
         let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
-        let unknown = Target { id: 9, ..keyspace.target().clone() };
+        let unknown = Target::new(9, true, Arc::clone(&keyspace.target().engine));
         db.inner.committer().commit_load(&unknown, &mut LostLoad).unwrap();
         db.inner.committer().write_out().unwrap();
         let fork = Arc::new(fs.fork());

@@ -12,7 +12,7 @@ pub(crate) mod sample;
 mod visible;
 
 pub(crate) use either::Either;
-pub(crate) use loser_tree::{Forward, LoserTree};
+pub(crate) use loser_tree::LoserTree;
 pub(crate) use merge::Merge;
 pub(crate) use visible::Visible;
 

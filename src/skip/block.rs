@@ -405,7 +405,7 @@ impl BlockBuilder {
         if len > out.len() && len - out.len() <= padding {
             out.resize(len, 0);
         }
-        let flags = u8::from(self.has_trailers) * TRAILERS | u8::from(is_wide) * WIDE;
+        let flags = (u8::from(self.has_trailers) * TRAILERS) | (u8::from(is_wide) * WIDE);
         let total = out.len() as u32;
         out[4..8].copy_from_slice(&total.to_le_bytes());
         out[8..12].copy_from_slice(&(self.records.len() as u32).to_le_bytes());

@@ -70,11 +70,6 @@ impl FileCursor {
         }
     }
 
-    /// The number of the record it stands on.
-    pub(super) fn record(&self) -> u64 {
-        self.block.as_ref().map_or(0, |block| block.target.record + self.place.index as u64)
-    }
-
     /// Moves to record `record`; outside if there is none.
     pub(super) fn seek_to_record(&mut self, record: u64) -> Result<()> {
         self.is_valid = false;

@@ -13,7 +13,7 @@ use super::cursor::FileCursor;
 use super::part::{Home, Part, PartMeta};
 use super::reduce::Reduce;
 use super::writer::{Shape, Writer};
-use crate::base::{Kind, Seqno, Trailer};
+use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::{Error, Result};
 use crate::iter::{Either, EntryCursor, LoserTree};
 use crate::memtable::MemtableCursor;
@@ -50,8 +50,7 @@ pub(super) struct Order<'a> {
     pub(super) home: &'a Arc<Home>,
     pub(super) reduce: &'a Reduce,
     pub(super) purpose: Purpose,
-    pub(super) step_unit: u32,
-    pub(super) max_level: u32,
+    pub(super) shape: Shape,
     pub(super) id: u64,
     /// The output has writes above `after`, and all up to `to`.
     pub(super) after: Seqno,
@@ -68,7 +67,7 @@ pub(super) fn at_once(budget: usize, inputs: usize) -> usize {
 impl Order<'_> {
     fn shape(&self) -> Shape {
         let has_trailers = self.purpose != Purpose::Base || self.reduce.keeps_all();
-        Shape { step_unit: self.step_unit, max_level: self.max_level, has_trailers }
+        Shape { has_trailers, ..self.shape }
     }
 
     /// Merges `inputs`, newest first, into a new file. Gives it, or `None` if nothing was left. If it fails, or is told to
@@ -137,7 +136,7 @@ struct Filter<'a> {
     /// Whether older entries of the key do not count.
     is_decided: bool,
     /// Values of the key, newest first.
-    operands: Vec<crate::base::Slice>,
+    operands: Vec<Slice>,
     /// What a record of a base counts as.
     uniform: Trailer,
 }

@@ -14,6 +14,7 @@ mod cursor;
 mod file;
 mod footer;
 mod links;
+mod load;
 mod manifest;
 mod merge;
 mod part;

@@ -82,15 +82,6 @@ impl Part {
     /// `Corruption` if it is not the one that the manifest tells of.
     pub(super) fn open(meta: PartMeta, home: &Arc<Home>) -> Result<Arc<Self>> {
         let file = home.fs.open(&home.path(meta.id), Access::Read, home.layer())?;
-        Self::open_file(meta, home, file)
-    }
-
-    /// The same, of a file that was just written.
-    pub(super) fn open_file(
-        meta: PartMeta,
-        home: &Arc<Home>,
-        file: Arc<dyn File>,
-    ) -> Result<Arc<Self>> {
         let most_links = home.budget.tables().saturating_sub(home.open_files.memory());
         let identity = home.identity_of(meta.id);
         let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, most_links)?;
@@ -101,6 +92,11 @@ impl Part {
             let what = "the file is not the one its manifest tells of";
             return Err(Error::corruption(&home.path(meta.id), 0, what));
         }
+        Ok(Self::new(meta, sorted, home))
+    }
+
+    /// An open file.
+    pub(super) fn new(meta: PartMeta, sorted: SortedFile, home: &Arc<Home>) -> Arc<Self> {
         let memory = sorted.memory();
         let part = Arc::new(Self {
             meta,
@@ -111,7 +107,7 @@ impl Part {
         });
         let weak: Weak<Self> = Arc::downgrade(&part);
         home.open_files.opened(weak, memory);
-        Ok(part)
+        part
     }
 
     /// Says that no later state holds it: its file is removed with the last reader.

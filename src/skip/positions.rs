@@ -53,7 +53,10 @@ impl<C: EntryCursor> Positions<'_, C> {
             came += change.now;
             went += change.before;
         }
-        self.in_base(position + went - came)
+        match (position - came).checked_add(went) {
+            Some(record) => self.in_base(record),
+            None => Ok(None),
+        }
     }
 
     /// How many records are below `key`. Cost: as [`nth`](Self::nth).

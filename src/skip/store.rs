@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use super::file::SortedFile;
+use super::load::SortedLoad;
 use super::manifest::{Contents, Manifest};
 use super::merge::{Input, Order, Progress, Purpose, at_once};
 use super::part::{Home, Part, PartMeta};
@@ -33,8 +35,9 @@ use super::positions::{Located, Positions};
 use super::reduce::Reduce;
 use super::reduced::Reduced;
 use super::verify;
+use super::writer::Shape;
 use crate::base::{Kind, ReadPoint, Seqno, Slice, Trailer};
-use crate::contract::{Context, Engine, Write};
+use crate::contract::{Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
@@ -134,8 +137,8 @@ impl State {
 pub(crate) struct Store {
     context: Context,
     home: Arc<Home>,
-    step_unit: u32,
-    max_level: u32,
+    /// Of runs; what is particular to a file is added.
+    shape: Shape,
     sums: bool,
     reduce: Arc<Reduce>,
     jobs: Jobs,
@@ -191,8 +194,11 @@ impl Store {
         let sums = reducer == Reducer::Sum;
         let reduce = Arc::new(Reduce::new(reducer, custom, &context.dir));
         Ok(Arc::new_cyclic(|this| Self {
-            step_unit: options.step_unit(),
-            max_level: options.max_level(),
+            shape: Shape {
+                step_unit: options.step_unit(),
+                max_level: options.max_level(),
+                has_trailers: true,
+            },
             sums,
             reduce,
             jobs: Jobs::new(&context),
@@ -283,13 +289,10 @@ impl Store {
         self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
-    /// The flush job: one memtable, then room for other keyspaces.
+    /// The flush job: one memtable or load, then room for other keyspaces.
     fn flush_one(&self) {
         let Some(running) = self.jobs.begin(Work::Flush) else { return };
-        let frozen = self.state.load().memtables.oldest_frozen().cloned();
-        if let Some(frozen) = frozen
-            && running.persistently(|| self.spill(&frozen)).is_some()
-        {
+        if running.persistently(|| self.flush_oldest()).is_some() {
             self.jobs.notify();
             self.schedule_merge();
             self.context.host.persisted();
@@ -301,7 +304,30 @@ impl Store {
     }
 
     fn is_flush_due(&self) -> bool {
-        !self.state.load().memtables.frozen.is_empty()
+        let state = self.state.load();
+        !state.memtables.frozen.is_empty() || self.loads(&state).next().is_some()
+    }
+
+    /// Loads that the manifest does not name yet, newest first.
+    fn loads<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Arc<Part>> {
+        let persisted = self.persisted();
+        state.files.runs.iter().take_while(move |run| run.meta.to > persisted)
+    }
+
+    /// Brings the oldest of what is not in named files there.
+    fn flush_oldest(&self) -> Result<()> {
+        let state = self.state.load_full();
+        let frozen = state.memtables.oldest_frozen().cloned();
+        let load = self.loads(&state).last().map(|load| load.meta.to);
+        drop(state);
+        match (frozen, load) {
+            (frozen, Some(to)) if frozen.as_ref().is_none_or(|frozen| to <= frozen.last) => {
+                self.context.host.sync_log(to)?;
+                self.install(Some(to), |_| {}, |_, _| {})
+            }
+            (Some(frozen), _) => self.spill(&frozen),
+            (None, _) => Ok(()),
+        }
     }
 
     /// Writes a frozen memtable to a run, or to the base if there is nothing else.
@@ -352,8 +378,7 @@ impl Store {
                 home: &self.home,
                 reduce: &self.reduce,
                 purpose,
-                step_unit: self.step_unit,
-                max_level: self.max_level,
+                shape: self.shape,
                 id: lock(&self.manifest).take_id(),
                 after,
                 to,
@@ -362,6 +387,42 @@ impl Store {
             };
             order.carry_out(inputs)
         }
+    }
+
+    // ---- loading ----
+
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    pub(super) fn home(&self) -> &Arc<Home> {
+        &self.home
+    }
+
+    /// What files are made of.
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// A number for a new file.
+    pub(super) fn take_id(&self) -> u64 {
+        lock(&self.manifest).take_id()
+    }
+
+    /// Lets readers see what was loaded as the write `meta.to`, in front of all up to `before`. Under the commit lock.
+    pub(super) fn install_load(&self, before: Seqno, meta: PartMeta, mut sorted: SortedFile) {
+        self.freeze(before);
+        sorted.uniform = Trailer::new(meta.to, Kind::Put);
+        let run = Part::new(meta, sorted, &self.home);
+        self.change_state(|state| state.files.add_run(&run));
+        self.schedule_flush();
+    }
+
+    /// Waits until all up to `seqno`, which is cut, is in the keyspace's own files.
+    pub(super) fn wait_persisted(&self, seqno: Seqno) -> Result<()> {
+        self.jobs.forget_trouble(Work::Flush);
+        self.schedule_flush();
+        self.jobs.wait_until(|_| self.persisted() >= seqno, &[Work::Flush])
     }
 
     // ---- merging ----
@@ -571,13 +632,24 @@ impl Engine for Store {
     }
 
     fn persist(&self) -> Result<()> {
-        let Some(last) = self.state.load().memtables.frozen.first().map(|frozen| frozen.last)
-        else {
-            return Ok(());
-        };
-        self.jobs.forget_trouble(Work::Flush);
-        self.schedule_flush();
-        self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
+        let state = self.state.load();
+        let frozen = state.memtables.frozen.first().map(|frozen| frozen.last);
+        let load = self.loads(&state).next().map(|load| load.meta.to);
+        drop(state);
+        frozen.max(load).map_or(Ok(()), |last| self.wait_persisted(last))
+    }
+
+    fn prepare_close(&self, _last: Seqno) -> Result<()> {
+        // What was loaded is not in the log.
+        match self.loads(&self.state.load()).next().is_some() {
+            true => self.persist(),
+            false => Ok(()),
+        }
+    }
+
+    fn load(&self) -> Result<Box<dyn Load>> {
+        let store = self.this.upgrade().ok_or(Error::Closed)?;
+        Ok(Box::new(SortedLoad::new(&store)?))
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -591,7 +663,9 @@ impl Engine for Store {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        self.state.load().memtables.oldest()
+        let state = self.state.load();
+        let load = self.loads(&state).last().map(|load| load.meta.to);
+        state.memtables.oldest().into_iter().chain(load).min()
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
@@ -749,7 +823,7 @@ impl Engine for Store {
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: merges,
             skip: Some(SkipStats {
-                step_unit: self.step_unit,
+                step_unit: self.shape.step_unit,
                 levels: base.map_or(0, |base| base.levels()),
                 records,
                 blocks: base.map_or(0, |base| base.footer.blocks),

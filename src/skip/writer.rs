@@ -152,14 +152,14 @@ impl Writer {
         [target.offset, u64::from(target.len), target.record]
             .into_iter()
             .for_each(|number| varint::put(&mut self.value, number));
-        let len = self.links.len_with(&self.first_key, self.value.len());
-        if self.links.len() > 0 && len > BLOCK {
-            self.end_links()?;
-        }
         if self.links.len() == 0 {
             self.links_first = Some((self.first_key.clone(), self.first_trailer, target));
         }
         self.links.push(&self.first_key, self.first_trailer, &self.value);
+        // One more of its kind would not fit in.
+        if self.links.len_with(&self.first_key, self.value.len()) > BLOCK {
+            self.end_links()?;
+        }
         Ok(())
     }
 

@@ -1,0 +1,107 @@
+//! Loading records in order, straight into a file: a run that comes without memtable and log.
+//!
+//! Until it is installed, the file is nobody's, and goes with the load. Records have no trailers: they count as written
+//! with the number that the load is given when it is committed.
+
+use std::sync::Arc;
+
+use super::file::SortedFile;
+use super::merge::at_once;
+use super::part::PartMeta;
+use super::store::Store;
+use super::writer::{Shape, Writer};
+use crate::base::{Kind, Seqno, Trailer};
+use crate::contract::{Engine, Load};
+use crate::error::{Error, Result};
+
+/// A load on its way.
+pub(super) struct SortedLoad {
+    store: Arc<Store>,
+    id: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    Writing(Box<Writer>),
+    Written(Box<SortedFile>),
+    Installed(Seqno),
+    GivenUp,
+}
+
+impl SortedLoad {
+    pub(super) fn new(store: &Arc<Store>) -> Result<Self> {
+        store.jobs().stop_if_told()?;
+        let home = store.home();
+        let id = store.take_id();
+        let shape = Shape { has_trailers: false, ..store.shape() };
+        let file = home.create(id)?;
+        let buffer = at_once(home.budget.total, 0);
+        let writer = Box::new(Writer::new(file, home.identity_of(id), shape, buffer));
+        Ok(Self { store: Arc::clone(store), id, stage: Stage::Writing(writer) })
+    }
+}
+
+impl Load for SortedLoad {
+    fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store.jobs().stop_if_told()?;
+        self.store.check_write(key, value)?;
+        let Stage::Writing(writer) = &mut self.stage else { return Err(given_up()) };
+        if writer.last_key().is_some_and(|last| key <= last) {
+            let number = writer.records() + 1;
+            return Err(Error::Invalid(format!(
+                "record {number} of a sorted load is out of order: each key must be above the one before it"
+            )));
+        }
+        writer.push(key, Trailer::new(0, Kind::Put), value)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.store.jobs().stop_if_told()?;
+        let Stage::Writing(writer) = std::mem::replace(&mut self.stage, Stage::GivenUp) else {
+            return Err(given_up());
+        };
+        let home = self.store.home();
+        // What was given up is removed all the same.
+        let (file, len, _) = writer.finish()?;
+        home.fs.sync_dir(&home.dir)?;
+        let identity = home.identity_of(self.id);
+        let most_links = home.budget.tables().saturating_sub(home.open_files.memory());
+        let sorted = SortedFile::open(file, identity, len, 0, &home.blocks, most_links)?;
+        self.stage = Stage::Written(Box::new(sorted));
+        Ok(())
+    }
+
+    fn install(&mut self, before: Seqno, seqno: Seqno) {
+        let Stage::Written(sorted) = std::mem::replace(&mut self.stage, Stage::Installed(seqno))
+        else {
+            unreachable!("a load is installed once, when it is finished")
+        };
+        let (len, records) = (sorted.len(), sorted.footer.records);
+        let (after, to) = (seqno - 1, seqno);
+        let meta = PartMeta { id: self.id, len, records, is_base: false, after, to };
+        self.store.install_load(before, meta, *sorted);
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        match self.stage {
+            Stage::Installed(seqno) => self.store.wait_persisted(seqno),
+            _ => Err(given_up()),
+        }
+    }
+}
+
+impl Drop for SortedLoad {
+    fn drop(&mut self) {
+        if matches!(self.stage, Stage::Installed(_)) || self.store.jobs().is_stopping() {
+            return;
+        }
+        let home = self.store.home();
+        if let Err(error) = home.fs.remove(&home.path(self.id)) {
+            log::warn!("a load that was given up stays behind until the next opening: {error}");
+        }
+    }
+}
+
+fn given_up() -> Error {
+    Error::Invalid("this load was given up after an error; begin it anew".into())
+}
