@@ -437,7 +437,7 @@ fn cache_for(
 
 impl Engine for Store {
     fn make_writable(&self) -> Result<()> {
-        Ok(())
+        lock(&self.writer).make_safe()
     }
 
     fn apply(&self, write: &Write<'_>) {

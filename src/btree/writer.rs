@@ -244,6 +244,15 @@ impl Writer {
         Ok(root)
     }
 
+    /// Makes what was read of the file safe from power loss, before anything is built on it. The meta page may be in memory
+    /// only, and after a failed sync the system may think it written: it is written again. What it leads to was synced
+    /// before it was written for the first time.
+    pub(super) fn make_safe(&self) -> Result<()> {
+        let (identity, page_size) = (self.file.identity(), self.file.page_size());
+        write_meta(&*self.file.out, &self.meta, identity, page_size)?;
+        confirm(&*self.file.out, &self.meta, identity, page_size)
+    }
+
     /// Steps 1 and 2, and the tree as it is going to be read; says of an error whether it is that of a sync.
     fn prepare(
         &mut self,

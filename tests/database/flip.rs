@@ -351,7 +351,7 @@ fn says_nothing(segment: &[u8], at: usize) -> bool {
 
 fn flip_everything(sample: &Sample) {
     let files = files(&sample.fs);
-    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index", "tree", ".skip"] {
+    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index", "tree", ".sorted"] {
         assert!(files.keys().any(|path| name_of(path).contains(kind)), "there is no {kind}");
     }
     let mut cases = Vec::new();
@@ -372,7 +372,7 @@ fn flip_everything(sample: &Sample) {
             ("alpha", "000999.table"),
             ("beta", "000999.data"),
             ("beta", "manifest-000002.tmp"),
-            ("delta", "000999.skip"),
+            ("delta", "000999.sorted"),
         ] {
             let path = format!("{}/keyspaces/{}/{leftover}", history::PATH, id_of(name));
             fs.write_file(Path::new(&path), b"leftover").unwrap();
