@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use turbidite::{Database, DatabaseBuilder, Keyspace, Layer};
 
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::size;
 
@@ -87,6 +87,9 @@ pub(crate) struct NewKeyspaceArguments {
     /// The index structure of the keyspace; fixed when it is created [default: lsm for a new one]
     #[arg(long, value_enum)]
     engine: Option<Engine>,
+
+    #[command(flatten)]
+    parts: EngineArguments,
 }
 
 impl NewKeyspaceArguments {
@@ -96,7 +99,7 @@ impl NewKeyspaceArguments {
 
     /// Opens the keyspace and creates it if it is missing.
     pub(crate) fn open_or_create(&self, database: &Database) -> Result<Keyspace> {
-        engine::open_or_create(database, self.name(), self.engine)
+        engine::open_or_create(database, self.name(), self.engine, &self.parts)
     }
 }
 

@@ -11,7 +11,7 @@ use turbidite::{Error, ErrorKind};
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  not found: the key of `get` is not there
+  1  not found: the key of `get`, or the position of `nth`, is not there
   2  wrong usage or invalid input: no such database, a malformed line
   3  damaged data: a wrong checksum, or problems that `verify` found
   4  the database is in use by another process

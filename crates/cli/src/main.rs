@@ -12,6 +12,7 @@ mod failure;
 mod hex;
 mod machine;
 mod output;
+mod progress;
 mod records;
 mod selection;
 mod size;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tempfile::TempDir;
-use turbidite::Layer;
+use turbidite::{Layer, Reducer};
 
 use crate::arguments::{self, LayerArguments};
-use crate::engine::{Engine, TreeArguments};
+use crate::engine::{Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::size;
@@ -29,7 +29,8 @@ use crate::workload::{
 /// asks for about 37 % are not there, which is then the right answer. These are the keys of the study of
 /// Tkrzw's file classes.
 ///
-/// A writing phase ends when its last call returned; how long the database then goes on to flush and
+/// A writing phase ends when its last call returned, or, with --persist, when all that it wrote is in the
+/// keyspace's own files; how long the database then goes on to flush and
 /// compact is its settle time, and what it reads and writes meanwhile counts for the phase. Latencies are
 /// taken for each operation or batch, or for runs of --latency-run operations, 64 at least in scan and
 /// reverse and all in count; each operation of a run is taken to have lasted as long as the others. The
@@ -39,10 +40,13 @@ use crate::workload::{
 #[command(after_help = "\
 Figures with --json:
   One object for each phase; a figure that does not apply is 0. The names are engine, page_size,
-  max_cached_pages, file, block_size, page_cache_pages, log_file, durability, phase, keys, order,
-  records, threads, batch, latency_run, operations, found, close_seconds, open_seconds, seconds,
-  settle_seconds, ops_per_second, p50_us, p99_us, p999_us, max_us, written_bytes, space_bytes,
-  write_amplification, space_amplification, peak_rss_bytes, io, close_io, tree.
+  max_cached_pages, step_unit, max_level, reducer, file, block_size, page_cache_pages, log_file,
+  durability, phase, keys, order, records, threads, batch, latency_run, operations, found,
+  close_seconds, open_seconds, seconds, persist_seconds, settle_seconds, ops_per_second, p50_us,
+  p99_us, p999_us, max_us, written_bytes, space_bytes, write_amplification, space_amplification,
+  peak_rss_bytes, io, close_io, tree, skip.
+  max_level and reducer are null unless they are given. persist_seconds is the part of seconds that
+  --persist takes.
   The names in io are requests, hits, reads, read_bytes, writes, written_bytes, syncs: what the file
   layer did in the phase. close_io has the same for closing the database before the phase, which
   writes what was still in memory. found counts the keys of get and miss that were there; hits are
@@ -53,6 +57,10 @@ Figures with --json:
   levels, inner_nodes, leaf_nodes, records_per_leaf, overflow_pages, free_pages, page_fill: the
   bytes of keys and values divided by those of leaves and overflow pages. Records still in memory
   are not in the tree: --reopen has all of them there when they are read.
+  The names in skip, which are 0 for other engines than skip, are requests, hits, merges: blocks that
+  were asked for in the phase, those of them that were cached, and merges; and, as its files are at
+  the end of the phase, records, levels, blocks, records_per_block of the sorted file, runs that wait
+  to be merged into it, run_entries.
 
 Examples:
   turbidite bench
@@ -60,6 +68,7 @@ Examples:
   turbidite bench --keys study --file mmap --durability none --phases fill,get
   turbidite bench --file pos-block-cache --block-size 1024 --page-cache 1000 --phases fill,get
   turbidite bench --engine btree --page-size 8192 --max-cached-pages 1000 --reopen
+  turbidite bench --engine skip --step-unit 16 --max-level 5 --keys study --persist --progress
   turbidite bench --batch 32 --phases fill,get,miss
   turbidite bench --durability sync --records 10000 --phases fill --dir /mnt/disk --json")]
 pub(crate) struct Arguments {
@@ -67,7 +76,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value = "lsm")]
     engine: Engine,
     #[command(flatten)]
-    tree: TreeArguments,
+    parts: EngineArguments,
     #[command(flatten)]
     layer: LayerArguments,
     /// How the log's files are reached
@@ -113,6 +122,14 @@ pub(crate) struct Arguments {
     /// Leave the database open over all phases [default without --keys study]
     #[arg(long, overrides_with = "reopen")]
     no_reopen: bool,
+    /// Have all that a writing phase wrote persisted at its end, and count the time that takes for the
+    /// phase
+    #[arg(long)]
+    persist: bool,
+    /// Say on standard error about every second how many operations of a phase are done, how fast, and
+    /// how far a merge is
+    #[arg(long)]
+    progress: bool,
     /// What is measured, in this order; starts with fill [default: fill,get,miss,scan; with --keys study
     /// fill,get]
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -183,10 +200,11 @@ impl Arguments {
             Keys::Number => self.check_phases()?,
             Keys::Study => self.check_study()?,
         }
+        self.check_reducer()?;
         let study = self.keys == Keys::Study;
         let plan = Plan {
             engine: self.engine,
-            tree: self.tree,
+            parts: self.parts.clone(),
             file: self.layer.layer()?,
             log_file: self.log_file,
             durability: self.durability,
@@ -201,6 +219,8 @@ impl Arguments {
             batch: self.batch as usize,
             latency_run: u64::from(self.latency_run.unwrap_or(if study { 16 } else { 1 })),
             reopen: self.reopen || study && !self.no_reopen,
+            persist: self.persist,
+            progress: self.progress,
             seed: self.seed,
         };
         plan.keyspace_options()?;
@@ -271,6 +291,28 @@ impl Arguments {
             return Ok(());
         };
         Err(Failure::usage(wrong))
+    }
+
+    /// Checks that no key is put twice if another value than the last may count: answers are checked against the
+    /// last one.
+    fn check_reducer(&self) -> Result<()> {
+        let reducer = match &self.parts.skip.reducer {
+            None | Some(Reducer::Last) => return Ok(()),
+            Some(reducer) => reducer,
+        };
+        let mut live = false;
+        let is_put_again = |&phase: &Phase| {
+            let again = phase == Phase::Overwrite || phase == Phase::Fill && live;
+            live = phase == Phase::Fill || live && phase != Phase::Delete;
+            again
+        };
+        if self.keys == Keys::Study || self.phases().iter().any(is_put_again) {
+            return Err(Failure::usage(format!(
+                "with --reducer {reducer} no key may be put twice, because answers are checked: there is \
+                 no --keys study, no overwrite, and no second fill without a delete before it"
+            )));
+        }
+        Ok(())
     }
 
     fn make_dir(&self) -> Result<TempDir> {

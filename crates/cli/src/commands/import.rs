@@ -1,15 +1,19 @@
 //! `turbidite import`
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use turbidite::EngineKind;
 
 use crate::arguments::{DatabaseArguments, DurabilityArguments, NewKeyspaceArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
+use crate::progress::Progress;
 use crate::records::order::Order;
 use crate::records::{Format, Lines, Loader, Parser, Piece};
 use crate::size::{Bytes, Count, ratio};
@@ -17,8 +21,8 @@ use crate::size::{Bytes, Count, ratio};
 /// Load a file of records
 ///
 /// Every record is stored verbatim, without its line ending, under the key that --key finds in it. A key
-/// that is in the keyspace already gets the new record. The database and the keyspace are created if
-/// they are missing.
+/// that is in the keyspace already gets the new record, unless the keyspace has the engine skip and a
+/// reducer that says otherwise. The database and the keyspace are created if they are missing.
 ///
 /// The order of the lines, their endings, the header and blank lines go into a keyspace named
 /// <KEYSPACE>.order, in the same atomic batches, so that `export` gives back the file byte for byte. It
@@ -40,6 +44,7 @@ Examples:
   turbidite import unicode.db UnicodeData.txt --format tsv --separator ';' --key 1
   turbidite import cities.db cities.csv --format csv --key geonameid
   turbidite import cities.db cities.csv --format csv --key geonameid --keyspace tree --engine btree
+  turbidite import visits.db visits.tsv --format tsv --key 1 --engine skip --reducer keep-all --progress
   turbidite import log.db - --format jsonl --key id --skip-malformed < events.jsonl
   turbidite import words.db /usr/share/dict/words --format tsv --key line")]
 pub(crate) struct Arguments {
@@ -71,6 +76,10 @@ pub(crate) struct Arguments {
     /// Count malformed lines and go on
     #[arg(long)]
     skip_malformed: bool,
+    /// Say on standard error about every second how many records are read, how fast, and how far a
+    /// merge is
+    #[arg(long)]
+    progress: bool,
     #[command(flatten)]
     keyspace: NewKeyspaceArguments,
     #[command(flatten)]
@@ -82,7 +91,7 @@ pub(crate) struct Arguments {
 /// What to do with a key that occurs again in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 enum Duplicates {
-    /// The last record wins; they are counted
+    /// The last record wins, or the reducer of a skip keyspace decides; they are counted
     #[default]
     Last,
     /// End with exit code 2
@@ -94,6 +103,12 @@ enum Duplicates {
 struct Tally {
     duplicates: u64,
     malformed: u64,
+}
+
+/// How far it is: the bytes of the file on a bar, and the records that were read.
+struct Position {
+    bytes: ProgressBar,
+    records: Arc<AtomicU64>,
 }
 
 impl Arguments {
@@ -115,13 +130,20 @@ impl Arguments {
         let database = self.database.open_or_create(self.durability.durability)?;
         // First what may not be what is asked for: the order must not say anything about records of others.
         let records = self.keyspace.open_or_create(&database)?;
+        let (told, engine) = (records.clone(), records.stats().engine);
         let order = Order::open_or_create(&database, self.keyspace.name())?;
         let mut loader = Loader::new(&database, records, order, self.batch as usize)?;
         front.iter().for_each(|text| loader.verbatim(text));
 
-        let progress = progress(length);
-        let loaded = self.load(&mut parser, &mut loader, &progress);
-        progress.finish_and_clear();
+        let bar = if self.progress { ProgressBar::hidden() } else { bar(length) };
+        let position = Position { bytes: bar, records: Arc::default() };
+        let telling = self.progress.then(|| {
+            let records = Arc::clone(&position.records);
+            Progress::start("import".into(), told, move || records.load(Ordering::Relaxed))
+        });
+        let loaded = self.load(&mut parser, &mut loader, &position);
+        position.bytes.finish_and_clear();
+        drop(telling);
         let (taken, bytes) = (loader.committed(), parser.bytes());
         drop(loader);
         let closed = database.close();
@@ -129,7 +151,7 @@ impl Arguments {
             failure.with(format_args!("{taken} records before it were taken and are stored"))
         })?;
         closed?;
-        self.print(taken, bytes, start.elapsed().as_secs_f64(), &tally)
+        self.print(engine, taken, bytes, start.elapsed().as_secs_f64(), &tally)
     }
 
     /// Loads all pieces. If it ends early, what was gathered before the reason is committed.
@@ -137,9 +159,9 @@ impl Arguments {
         &self,
         parser: &mut Parser,
         loader: &mut Loader<'_>,
-        progress: &ProgressBar,
+        position: &Position,
     ) -> Result<Tally> {
-        match self.gather(parser, loader, progress) {
+        match self.gather(parser, loader, position) {
             Ok(tally) => loader.finish().map(|()| tally),
             Err(failure) => loader.commit().and(Err(failure)),
         }
@@ -149,7 +171,7 @@ impl Arguments {
         &self,
         parser: &mut Parser,
         loader: &mut Loader<'_>,
-        progress: &ProgressBar,
+        position: &Position,
     ) -> Result<Tally> {
         let mut tally = Tally::default();
         let mut raw = Vec::new();
@@ -166,16 +188,24 @@ impl Arguments {
                         tally.duplicates += 1;
                     }
                     loader.record(&key, &raw)?;
+                    position.records.fetch_add(1, Ordering::Relaxed);
                 }
                 Piece::Malformed(_) if self.skip_malformed => tally.malformed += 1,
                 Piece::Malformed(reason) => return Err(malformed(reason)),
             }
-            progress.set_position(parser.bytes());
+            position.bytes.set_position(parser.bytes());
         }
         Ok(tally)
     }
 
-    fn print(&self, records: u64, bytes: u64, seconds: f64, tally: &Tally) -> Result<()> {
+    fn print(
+        &self,
+        engine: EngineKind,
+        records: u64,
+        bytes: u64,
+        seconds: f64,
+        tally: &Tally,
+    ) -> Result<()> {
         let rate = ratio(records as f64, seconds);
         if self.figures.json {
             return output::print_json(&json!({
@@ -195,9 +225,12 @@ impl Arguments {
             Count(rate as u64)
         );
         if tally.duplicates > 0 {
+            let counts = match engine {
+                EngineKind::Skip => "the reducer says what counts",
+                _ => "the last one counts",
+            };
             line += &format!(
-                "; {} had a key that occurred before: the last one counts, and an export will differ \
-                 from the file",
+                "; {} had a key that occurred before: {counts}, and an export will differ from the file",
                 Count(tally.duplicates)
             );
         }
@@ -221,7 +254,7 @@ fn parse_separator(text: &str) -> Result<u8, String> {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-fn progress(length: Option<u64>) -> ProgressBar {
+fn bar(length: Option<u64>) -> ProgressBar {
     let (bar, template) = match length {
         Some(length) => (
             ProgressBar::new(length),

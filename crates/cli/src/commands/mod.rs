@@ -10,7 +10,9 @@ mod get;
 mod import;
 mod keyspaces;
 mod man;
+mod nth;
 mod put;
+mod rank;
 mod scan;
 mod stats;
 mod verify;
@@ -22,8 +24,8 @@ use crate::failure::{EXIT_CODES, Result};
 /// Look into, load, check and measure Turbidite databases.
 ///
 /// A database is a directory; in it, every keyspace maps keys to values, both any bytes: in the order of
-/// the keys' bytes with the engines lsm and btree, in no order with the engine hash. Commands that only
-/// read open the database for reading and never create or change anything. Keys and values that start
+/// the keys' bytes with the engines lsm, btree and skip, in no order with the engine hash. Commands that
+/// only read open the database for reading and never create or change anything. Keys and values that start
 /// with a dash go behind `--`.
 #[derive(Parser, Debug)]
 #[command(name = "turbidite", version, author, max_term_width = 100, after_help = EXIT_CODES)]
@@ -37,6 +39,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Put(put::Arguments),
     Get(get::Arguments),
+    Nth(nth::Arguments),
+    Rank(rank::Arguments),
     Delete(delete::Arguments),
     Scan(scan::Arguments),
     Count(count::Arguments),
@@ -56,6 +60,8 @@ impl Command {
         match self {
             Self::Put(arguments) => arguments.run(),
             Self::Get(arguments) => arguments.run(),
+            Self::Nth(arguments) => arguments.run(),
+            Self::Rank(arguments) => arguments.run(),
             Self::Delete(arguments) => arguments.run(),
             Self::Scan(arguments) => arguments.run(),
             Self::Count(arguments) => arguments.run(),

@@ -10,14 +10,15 @@ use crate::hex::Notation;
 
 /// Store a value under a key
 ///
-/// A value that is there already is replaced. The database and the keyspace are created if they are
-/// missing.
+/// A value that is there already is replaced, unless the keyspace has the engine skip and a reducer that
+/// says otherwise. The database and the keyspace are created if they are missing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   turbidite put fruits.db apple red
   turbidite put fruits.db --keyspace prices --durability sync apple 0.40
   turbidite put fruits.db --keyspace stock --engine btree apple 120
+  turbidite put fruits.db --keyspace names --engine skip --reducer concat apple pippin
   turbidite put fruits.db --hex 00ff cafe")]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use turbidite::{KeyspaceStats, PageCacheStats, RecoveryReport, Stats, TreeStats};
+use turbidite::{KeyspaceStats, PageCacheStats, RecoveryReport, SkipStats, Stats, TreeStats};
 
 use crate::arguments::DatabaseArguments;
 use crate::failure::Result;
@@ -15,7 +15,7 @@ use crate::size::{Bytes, Count};
 ///
 /// Entries are stored entries: replaced and deleted ones count until they are dropped, in the background
 /// or by a compaction. Input, output and cache are what opening the database took. Levels are those of
-/// LSM-trees; B+ trees follow as they are in their files.
+/// LSM-trees; B+ trees and skip keyspaces follow as they are in their files.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -40,6 +40,7 @@ impl Arguments {
         write_keyspaces(&stats.keyspaces, &mut out)?;
         write_levels(&stats.keyspaces, &mut out)?;
         write_trees(&stats.keyspaces, &mut out)?;
+        write_skips(&stats.keyspaces, &mut out)?;
         Ok(out.flush()?)
     }
 }
@@ -90,6 +91,7 @@ fn keyspace_as_json(keyspace: &KeyspaceStats) -> Value {
         "compactions": keyspace.compactions,
         "levels": levels.collect::<Vec<_>>(),
         "tree": keyspace.tree.as_ref().map(tree_as_json),
+        "skip": keyspace.skip.as_ref().map(skip_as_json),
     })
 }
 
@@ -99,6 +101,15 @@ fn tree_as_json(tree: &TreeStats) -> Value {
         "leaf_nodes": tree.leaves, "inner_nodes": tree.inner_nodes,
         "overflow_pages": tree.overflow_pages, "free_pages": tree.free_pages,
         "requests": tree.requests, "hits": tree.hits,
+    })
+}
+
+fn skip_as_json(skip: &SkipStats) -> Value {
+    json!({
+        "step_unit": skip.step_unit, "levels": skip.levels, "records": skip.records,
+        "blocks": skip.blocks, "runs": skip.runs, "run_entries": skip.run_entries,
+        "requests": skip.requests, "hits": skip.hits,
+        "merges": skip.merges, "merge_done": skip.merge_done, "merge_total": skip.merge_total,
     })
 }
 
@@ -218,6 +229,29 @@ fn write_trees(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> 
             Count(tree.inner_nodes).to_string(),
             Count(tree.overflow_pages).to_string(),
             Count(tree.free_pages).to_string(),
+        ]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}
+
+fn write_skips(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
+    let header = ["keyspace", "step unit", "levels", "records", "blocks", "runs", "run entries"];
+    let mut table = Figure::new(&header, 1);
+    let skips = keyspaces.iter().filter_map(|keyspace| Some((&keyspace.name, keyspace.skip?)));
+    let mut skips = skips.peekable();
+    if skips.peek().is_none() {
+        return Ok(());
+    }
+    for (name, skip) in skips {
+        table.row(vec![
+            name.clone(),
+            skip.step_unit.to_string(),
+            skip.levels.to_string(),
+            Count(skip.records).to_string(),
+            Count(skip.blocks).to_string(),
+            Count(skip.runs).to_string(),
+            Count(skip.run_entries).to_string(),
         ]);
     }
     writeln!(out)?;

@@ -18,7 +18,7 @@
 use turbidite::{Database, Error, ErrorKind, Keyspace};
 
 use super::lines::Ending;
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 
 const SUFFIX: &str = ".order";
@@ -85,7 +85,8 @@ impl Order {
 
     /// The order beside `name`, created if it is missing, in an engine that keeps it.
     pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Self> {
-        engine::open_or_create(database, &format!("{name}{SUFFIX}"), Some(Engine::Lsm)).map(Self)
+        let (name, parts) = (format!("{name}{SUFFIX}"), EngineArguments::default());
+        engine::open_or_create(database, &name, Some(Engine::Lsm), &parts).map(Self)
     }
 
     /// The order beside `name`, if it was filled by an import.

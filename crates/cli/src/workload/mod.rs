@@ -7,6 +7,7 @@ mod keys;
 mod operations;
 mod phases;
 mod report;
+mod skip;
 mod store;
 mod tree;
 mod values;
@@ -18,7 +19,7 @@ use clap::ValueEnum;
 use turbidite::{Database, DatabaseBuilder, KeyspaceOptions, Layer};
 
 use crate::arguments;
-use crate::engine::{Engine, TreeArguments};
+use crate::engine::{Engine, EngineArguments};
 use crate::failure::Result;
 
 pub(crate) use keys::Keys;
@@ -93,7 +94,8 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) engine: Engine,
-    pub(crate) tree: TreeArguments,
+    /// What the engine is made of.
+    pub(crate) parts: EngineArguments,
     pub(crate) file: Layer,
     pub(crate) log_file: Layer,
     pub(crate) durability: Durability,
@@ -111,6 +113,10 @@ pub(crate) struct Plan {
     pub(crate) latency_run: u64,
     /// Whether the database is closed and opened between writing and reading.
     pub(crate) reopen: bool,
+    /// Whether a writing phase ends only when all of it has persisted.
+    pub(crate) persist: bool,
+    /// Whether lines tell how far it is.
+    pub(crate) progress: bool,
     pub(crate) seed: u64,
 }
 
@@ -129,7 +135,7 @@ impl Plan {
     /// The options of the keyspace under test.
     pub(crate) fn keyspace_options(&self) -> Result<KeyspaceOptions> {
         let logged = self.durability != Durability::None;
-        Ok(self.tree.keyspace_options(self.engine)?.layer(self.file).log(logged))
+        Ok(self.parts.keyspace_options(self.engine)?.layer(self.file).log(logged))
     }
 
     /// The bytes of a record's key and value.

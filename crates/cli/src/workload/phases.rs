@@ -11,11 +11,13 @@ use super::counters::Counters;
 use super::keys::absent;
 use super::operations::{Operations, Part, push_key};
 use super::report::Measurement;
+use super::skip::Skip;
 use super::tree::Tree;
 use super::values::{Start, Values};
 use super::{Phase, Plan, Reopening, Store, name};
 use crate::failure::{Failure, Result};
 use crate::machine;
+use crate::progress::Progress;
 
 /// How many records of a scan share one look at the clock, which would cost more than the step itself.
 const SCAN_RUN: u64 = 64;
@@ -45,7 +47,8 @@ impl Bench {
         self.plan.reopen && self.written && !phase.writes()
     }
 
-    /// Runs a phase, lets the database settle, and tells what it cost. `reopening` came before it.
+    /// Runs a phase, has what it wrote persisted if that is asked for, lets the database settle, and tells what it
+    /// cost. `reopening` came before it.
     pub(crate) fn run(
         &mut self,
         phase: Phase,
@@ -55,7 +58,12 @@ impl Bench {
         self.phases += 1;
         self.written = phase.writes();
         let before = store.database.stats();
-        let progress = progress(phase, u64::from(self.plan.records));
+        let hidden = self.plan.progress;
+        let progress = if hidden { ProgressBar::hidden() } else { bar(phase, self.plan.records) };
+        let telling = hidden.then(|| {
+            let done = progress.clone();
+            Progress::start(name(phase), store.keyspace.clone(), move || done.position())
+        });
         let done = match phase {
             Phase::Fill | Phase::Overwrite => self.put(phase, store, &progress),
             Phase::Get | Phase::Miss => self.get(phase, store, &progress),
@@ -65,7 +73,10 @@ impl Bench {
         };
         progress.finish_and_clear();
         let Done { times, found } = done?;
+        let persists = self.plan.persist && phase.writes();
+        let persist_seconds = if persists { persist(store)? } else { 0.0 };
         let settle_seconds = if phase.writes() { settle(store)? } else { 0.0 };
+        drop(telling);
         let stats = store.database.stats();
         let operations = times.latencies.len();
         Ok(Measurement {
@@ -73,12 +84,14 @@ impl Bench {
             operations,
             found,
             user_bytes: self.moved_bytes(phase, operations, found),
-            seconds: times.seconds,
+            seconds: times.seconds + persist_seconds,
+            persist_seconds,
             settle_seconds,
             reopening,
             latencies: times.latencies,
             counters: Counters::of(&stats).since(Counters::of(&before)),
             tree: Tree::of(&stats, &before, self.plan.record_bytes()),
+            skip: Skip::of(&stats, &before),
             space_bytes: stats.disk_bytes,
             live_bytes: self.live().count() as u64 * self.plan.record_bytes(),
             peak_rss_bytes: machine::peak_resident_bytes(),
@@ -270,6 +283,13 @@ impl Bench {
     }
 }
 
+/// Waits until all that was written is in the keyspace's own files, and tells for how many seconds.
+fn persist(store: &Store) -> Result<f64> {
+    let start = Instant::now();
+    store.keyspace.persist()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
 /// Waits until the database has nothing left to do, and tells for how many seconds.
 fn settle(store: &Store) -> Result<f64> {
     let start = Instant::now();
@@ -329,17 +349,17 @@ fn wrong(operation: &str, key: &[u8], got: &str) -> Failure {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-fn progress(phase: Phase, operations: u64) -> ProgressBar {
+fn bar(phase: Phase, operations: u32) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:10} {wide_bar} {percent}% {per_sec} {eta} left")
         .expect("a template is a constant");
-    ProgressBar::new(operations).with_style(style).with_message(name(phase))
+    ProgressBar::new(operations.into()).with_style(style).with_message(name(phase))
 }
 
 #[cfg(test)]
 mod tests {
     use turbidite::Layer;
 
-    use crate::engine::{Engine, TreeArguments};
+    use crate::engine::{Engine, EngineArguments};
 
     use super::super::{Durability, Keys, Order};
     use super::*;
@@ -347,7 +367,7 @@ mod tests {
     fn plan(keys: Keys, batch: usize) -> Plan {
         Plan {
             engine: Engine::Lsm,
-            tree: TreeArguments::default(),
+            parts: EngineArguments::default(),
             file: Layer::Positional,
             log_file: Layer::Mmap,
             durability: Durability::Buffered,
@@ -362,6 +382,8 @@ mod tests {
             batch,
             latency_run: 16,
             reopen: true,
+            persist: false,
+            progress: false,
             seed: 3,
         }
     }

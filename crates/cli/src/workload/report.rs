@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use turbidite::{Layer, MemoryStats};
 
 use super::counters::Counters;
+use super::skip::Skip;
 use super::tree::Tree;
 use super::{Keys, Phase, Plan, Reopening, name};
+use crate::engine::EngineArguments;
 use crate::machine;
 use crate::output::Figure;
 use crate::size::{Bytes, Count, ratio};
@@ -21,7 +23,10 @@ pub(crate) struct Measurement {
     pub(super) found: u64,
     /// Bytes of keys and values that the operations moved.
     pub(super) user_bytes: u64,
+    /// To the end of the last operation, or, if that was asked for, of persisting.
     pub(super) seconds: f64,
+    /// How much of it was persisting.
+    pub(super) persist_seconds: f64,
     /// How long the database worked on after the last operation of a writing phase.
     pub(super) settle_seconds: f64,
     /// What came before the phase.
@@ -32,6 +37,8 @@ pub(crate) struct Measurement {
     pub(super) counters: Counters,
     /// The B+ tree at the end, if it is one.
     pub(super) tree: Option<Tree>,
+    /// The skip keyspace at the end, if it is one.
+    pub(super) skip: Option<Skip>,
     pub(super) space_bytes: u64,
     /// Bytes of the keys and values that can be read.
     pub(super) live_bytes: u64,
@@ -67,7 +74,10 @@ impl Measurement {
         json!({
             "engine": name(plan.engine),
             "page_size": self.tree.map_or(0, |tree| tree.page_size()),
-            "max_cached_pages": plan.tree.max_cached_pages.unwrap_or(0),
+            "max_cached_pages": plan.parts.tree.max_cached_pages.unwrap_or(0),
+            "step_unit": self.skip.map_or(0, |skip| skip.step_unit()),
+            "max_level": plan.parts.skip.max_level,
+            "reducer": plan.parts.skip.reducer.as_ref().map(ToString::to_string),
             "file": plan.file.to_string(),
             "block_size": plan.file.block_size().unwrap_or(0),
             "page_cache_pages": plan.file.page_cache_pages().unwrap_or(0),
@@ -85,6 +95,7 @@ impl Measurement {
             "close_seconds": self.reopening.close_seconds,
             "open_seconds": self.reopening.open_seconds,
             "seconds": self.seconds,
+            "persist_seconds": self.persist_seconds,
             "settle_seconds": self.settle_seconds,
             "ops_per_second": self.operations_per_second(),
             "p50_us": self.microseconds(0.5),
@@ -99,6 +110,7 @@ impl Measurement {
             "io": self.counters.as_json(),
             "close_io": self.reopening.closing.as_json(),
             "tree": self.tree.unwrap_or_default().as_json(),
+            "skip": self.skip.unwrap_or_default().as_json(),
         })
     }
 
@@ -169,6 +181,17 @@ impl Measurement {
         row.extend(tree.shape_as_row());
         Some(row)
     }
+
+    /// What concerns a skip keyspace, if it is one.
+    fn as_skip_row(&self) -> Option<Vec<String>> {
+        let skip = self.skip?;
+        let io = self.counters.io;
+        let mut row = vec![name(self.phase)];
+        row.extend(skip.requests_as_row());
+        row.extend([io.reads, io.writes].map(|calls| Count(calls).to_string()));
+        row.extend(skip.shape_as_row());
+        Some(row)
+    }
 }
 
 const HEADER: [&str; 14] = [
@@ -223,7 +246,24 @@ const TREE_HEADER: [&str; 13] = [
     "page fill",
 ];
 
-/// Writes the figures of all phases: times, then what files had to do, then what became of a B+ tree.
+/// What the blocks of a skip keyspace had to do, and what its files were like at the end.
+const SKIP_HEADER: [&str; 12] = [
+    "phase",
+    "block requests",
+    "hits",
+    "reads",
+    "writes",
+    "records",
+    "levels",
+    "blocks",
+    "records/block",
+    "runs",
+    "run entries",
+    "merges",
+];
+
+/// Writes the figures of all phases: times, then what files had to do, then what became of a B+ tree or a skip
+/// keyspace.
 pub(crate) fn write_tables(measurements: &[Measurement], out: &mut impl Write) -> io::Result<()> {
     let mut times = Figure::new(&HEADER, 1);
     measurements.iter().for_each(|measurement| times.row(measurement.as_row()));
@@ -232,14 +272,25 @@ pub(crate) fn write_tables(measurements: &[Measurement], out: &mut impl Write) -
     let mut files = Figure::new(&FILE_HEADER, 1);
     measurements.iter().for_each(|measurement| files.row(measurement.as_file_row()));
     files.write(out)?;
-    let mut trees = Figure::new(&TREE_HEADER, 1);
-    let mut rows = measurements.iter().filter_map(Measurement::as_tree_row).peekable();
+    let rows = |row: fn(&Measurement) -> Option<Vec<String>>| measurements.iter().filter_map(row);
+    write_table_of_engine(&TREE_HEADER, rows(Measurement::as_tree_row), out)?;
+    write_table_of_engine(&SKIP_HEADER, rows(Measurement::as_skip_row), out)
+}
+
+/// Writes an empty line and a table, if it has rows.
+fn write_table_of_engine(
+    header: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut rows = rows.peekable();
     if rows.peek().is_none() {
         return Ok(());
     }
-    rows.for_each(|row| trees.row(row));
+    let mut table = Figure::new(header, 1);
+    rows.for_each(|row| table.row(row));
     writeln!(out)?;
-    trees.write(out)
+    table.write(out)
 }
 
 /// What a reader of the figures has to know about the run.
@@ -306,16 +357,25 @@ impl Heading<'_> {
             true => "before it is read, the database is closed and opened: its own caches are cold",
             false => "no cache is dropped between the phases",
         };
-        writeln!(out, "in {}; {between}\n", self.place)
+        let end = match plan.persist {
+            true => "; the time of a phase that writes includes that of persisting it",
+            false => "",
+        };
+        writeln!(out, "in {}; {between}{end}\n", self.place)
     }
 }
 
 /// An engine's name with the sizes that were asked for.
 fn engine_with_sizes(plan: &Plan) -> String {
-    let page_size = plan.tree.page_size.map(|bytes| format!("pages of {bytes} B"));
-    let cached = plan.tree.max_cached_pages;
+    let EngineArguments { tree, skip } = &plan.parts;
+    let page_size = tree.page_size.map(|bytes| format!("pages of {bytes} B"));
+    let cached = tree.max_cached_pages;
     let cached = cached.map(|pages| format!("at most {} cached", Count(pages.into())));
-    let sizes: Vec<_> = page_size.into_iter().chain(cached).collect();
+    let step_unit = skip.step_unit.map(|records| format!("step unit {records}"));
+    let max_level = skip.max_level.map(|levels| format!("at most {levels} levels"));
+    let reducer = skip.reducer.as_ref().map(|reducer| format!("reducer {reducer}"));
+    let sizes = [page_size, cached, step_unit, max_level, reducer];
+    let sizes: Vec<_> = sizes.into_iter().flatten().collect();
     match sizes.is_empty() {
         true => name(plan.engine),
         false => format!("{} ({})", name(plan.engine), sizes.join(", ")),

@@ -2,10 +2,13 @@
 
 use super::*;
 
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 39] = [
     "engine",
     "page_size",
     "max_cached_pages",
+    "step_unit",
+    "max_level",
+    "reducer",
     "file",
     "block_size",
     "page_cache_pages",
@@ -23,6 +26,7 @@ const NAMES: [&str; 34] = [
     "close_seconds",
     "open_seconds",
     "seconds",
+    "persist_seconds",
     "settle_seconds",
     "ops_per_second",
     "p50_us",
@@ -37,6 +41,7 @@ const NAMES: [&str; 34] = [
     "io",
     "close_io",
     "tree",
+    "skip",
 ];
 
 /// The names in `io`.
@@ -55,6 +60,19 @@ const TREE_NAMES: [&str; 10] = [
     "overflow_pages",
     "free_pages",
     "page_fill",
+];
+
+/// The names in `skip`.
+const SKIP_NAMES: [&str; 9] = [
+    "requests",
+    "hits",
+    "records",
+    "levels",
+    "blocks",
+    "records_per_block",
+    "runs",
+    "run_entries",
+    "merges",
 ];
 
 /// Runs a small benchmark in a directory, which must be empty afterwards.
@@ -87,9 +105,12 @@ fn names_and_figures() {
         assert_eq!(names(&line["close_io"]), IO_NAMES);
         assert_eq!(names(&line["tree"]), TREE_NAMES);
         assert!(TREE_NAMES.iter().all(|name| line["tree"][name].as_f64() == Some(0.0)), "{line}");
+        assert_eq!(names(&line["skip"]), SKIP_NAMES);
+        assert!(SKIP_NAMES.iter().all(|name| line["skip"][name].as_f64() == Some(0.0)), "{line}");
+        assert_eq!((&line["max_level"], &line["reducer"]), (&Value::Null, &Value::Null));
         assert!(IO_NAMES.iter().all(|name| line["io"][name].is_u64()), "{line}");
         assert_eq!(line["io"]["written_bytes"], line["written_bytes"]);
-        for name in &NAMES[11..31] {
+        for name in &NAMES[14..35] {
             assert!(line[name].as_f64().is_some_and(|figure| figure >= 0.0), "{name}: {line}");
         }
         assert_eq!((&line["records"], &line["threads"]), (&3000.into(), &1.into()));
@@ -208,7 +229,7 @@ fn a_kept_database_can_be_looked_at() {
 #[test]
 fn senseless_benchmarks_are_refused() {
     let place = Place::new();
-    let wrong: [&[&str]; 34] = [
+    let wrong: [&[&str]; 45] = [
         &["--phases", "get"],
         &["--phases", "scan,fill"],
         &["--phases", "fill,delete,get"],
@@ -243,6 +264,17 @@ fn senseless_benchmarks_are_refused() {
         &["--engine", "btree", "--page-size", "131072"],
         &["--engine", "btree", "--max-cached-pages", "0"],
         &["--engine", "btree", "--page-size", "many"],
+        &["--engine", "btree", "--step-unit", "4"],
+        &["--max-level", "4"],
+        &["--engine", "hash", "--reducer", "last"],
+        &["--engine", "skip", "--page-size", "4096"],
+        &["--engine", "skip", "--step-unit", "1"],
+        &["--engine", "skip", "--step-unit", "65"],
+        &["--engine", "skip", "--max-level", "13"],
+        &["--engine", "skip", "--reducer", "median"],
+        &["--engine", "skip", "--reducer", "custom:"],
+        &["--engine", "skip", "--reducer", "concat", "--keys", "study"],
+        &["--engine", "skip", "--reducer", "first", "--phases", "fill,get,overwrite"],
     ];
     for options in wrong {
         assert_eq!(place.run(&[&["bench"], options].concat()).code, Some(2), "{options:?}");
@@ -491,4 +523,64 @@ fn the_table_of_a_tree() {
     }
     assert!(run(&["--engine", "btree"]).contains("engine btree, file pos,"));
     assert!(!run(&[]).contains("page requests"));
+}
+
+#[test]
+fn what_persists_counts_for_the_phase() {
+    for engine in ["lsm", "btree"] {
+        let options = ["--engine", engine, "--phases", "fill,get,overwrite,get", "--persist"];
+        let lines = bench(&options);
+        assert_eq!(lines.len(), 4);
+        for (line, writes) in lines.iter().zip([true, false, true, false]) {
+            let figure = |name: &str| line[name].as_f64().unwrap();
+            assert_eq!(figure("persist_seconds") > 0.0, writes, "{line}");
+            assert!(figure("persist_seconds") <= figure("seconds"), "{line}");
+            // What was written is in the log and in the keyspace's files.
+            assert!(!writes || figure("written_bytes") > 2.0 * 3000.0 * 100.0, "{line}");
+        }
+    }
+    let arguments = ["bench", "--records", "500", "--phases", "fill", "--persist", "--progress"];
+    let text = Place::new().run(&arguments).text();
+    assert!(text.contains("the time of a phase that writes includes that of persisting"), "{text}");
+}
+
+#[test]
+fn a_skip_keyspace_tells_its_shape_and_how_it_was_asked() {
+    let options = ["--engine", "skip", "--step-unit", "16", "--max-level", "5", "--persist"];
+    let all = "fill,get,miss,scan,reverse,overwrite,get,count,delete,miss";
+    let lines = bench(&[&options[..], &["--reopen", "--phases", all]].concat());
+    assert_eq!(phases(&lines).join(","), all);
+    for line in &lines {
+        assert_eq!((&line["engine"], &line["step_unit"]), (&"skip".into(), &16.into()));
+        assert_eq!((&line["max_level"], &line["reducer"]), (&5.into(), &Value::Null));
+        let figure = |name: &str| line["skip"][name].as_f64().unwrap();
+        assert!(figure("hits") <= figure("requests"), "{line}");
+        let by_block = figure("blocks") * figure("records_per_block");
+        assert!((by_block - figure("records")).abs() < 1e-6, "{line}");
+    }
+    let stored = |i: usize| {
+        let figure = |name: &str| lines[i]["skip"][name].as_u64().unwrap();
+        figure("records") + figure("run_entries")
+    };
+    assert_eq!(stored(0), 3000, "all has persisted");
+    assert!(stored(6) >= 3000);
+    let sum = ["--engine", "skip", "--reducer", "sum", "--value-size", "8", "--phases"];
+    let lines = bench(&[&sum[..], &["fill,get,delete,fill,get"]].concat());
+    assert!(lines.iter().all(|line| line["reducer"] == "sum"));
+}
+
+#[test]
+fn the_table_of_a_skip_keyspace() {
+    let arguments = ["bench", "--records", "1000", "--phases", "fill,get", "--engine", "skip"];
+    let run = |options: &[&str]| Place::new().run(&[&arguments[..], options].concat()).text();
+    let text = run(&["--step-unit", "16", "--max-level", "5", "--reducer", "last"]);
+    for part in [
+        "engine skip (step unit 16, at most 5 levels, reducer last), file pos,",
+        "block requests",
+        "records/block",
+        "run entries",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(run(&[]).contains("engine skip, file pos,") && !run(&[]).contains("page requests"));
 }

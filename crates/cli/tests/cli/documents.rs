@@ -2,9 +2,11 @@
 
 use super::*;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "put",
     "get",
+    "nth",
+    "rank",
     "delete",
     "scan",
     "count",

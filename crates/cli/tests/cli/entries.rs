@@ -95,25 +95,25 @@ fn arguments_are_bytes() {
 #[test]
 fn the_engine_is_chosen_when_a_keyspace_is_made() {
     let place = Place::new();
-    for engine in ["lsm", "hash", "btree"] {
+    for engine in ["lsm", "hash", "btree", "skip"] {
         let put = ["put", "DB", "k", "v", "--keyspace", engine, "--engine"];
         place.run(&[&put[..], &[engine]].concat()).good();
         // It is what it is from then on, whether it is named or not.
         place.run(&[&put[..], &[engine]].concat()).good();
         place.run(&["put", "DB", "k", "w", "--keyspace", engine]).good();
         assert_eq!(place.run(&["get", "DB", "k", "--keyspace", engine]).text(), "w\n");
-        for other in ["lsm", "hash", "btree"].iter().filter(|other| **other != engine) {
+        for other in ["lsm", "hash", "btree", "skip"].iter().filter(|other| **other != engine) {
             let error = place.run(&[&put[..], &[other]].concat()).bad(2);
             assert!(error.contains(&format!("exists with the engine {engine}")), "{error}");
         }
     }
     let keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
     assert!(keyspaces.iter().all(|keyspace| keyspace["keyspace"] == keyspace["engine"]));
-    assert_eq!(keyspaces.len(), 3);
+    assert_eq!(keyspaces.len(), 4);
     assert_eq!(place.run(&["put", "DB", "k", "v", "--engine", "abacus"]).code, Some(2));
     for command in ["put", "import", "bench"] {
         let help = place.run(&[command, "--help"]).text();
-        for engine in ["lsm", "hash", "btree"] {
+        for engine in ["lsm", "hash", "btree", "skip"] {
             assert!(help.contains(&format!("- {engine}:")), "{command} {engine}: {help}");
         }
     }
@@ -139,4 +139,77 @@ fn keys_without_order_come_all_or_not_at_all() {
     place.run(&["count", "DB", "--prefix", "a"]).bad(2);
     let help = place.run(&["scan", "--help"]).text();
     assert!(help.contains("no order") && help.contains("engine hash"), "{help}");
+}
+
+#[test]
+fn what_an_engine_is_made_of_is_chosen_when_a_keyspace_is_made() {
+    let place = Place::new();
+    let put = |options: &[&str]| {
+        place.run(&[&["put", "DB", "k", "v", "--keyspace", "tree"], options].concat())
+    };
+    let error = put(&["--page-size", "8192"]).bad(2);
+    assert!(error.contains("are for the engine btree, not for lsm"), "{error}");
+    let error = put(&["--engine", "btree", "--step-unit", "8"]).bad(2);
+    assert!(error.contains("are for the engine skip, not for btree"), "{error}");
+    put(&["--engine", "btree", "--page-size", "8192"]).good();
+    // It is what it is from then on, whether it is named or not.
+    put(&["--page-size", "8192"]).good();
+    put(&["--max-cached-pages", "100"]).good();
+    put(&[]).good();
+    let error = put(&["--page-size", "4096"]).bad(2);
+    assert!(error.contains("have 8192 bytes, and that cannot be changed"), "{error}");
+    put(&["--reducer", "sum"]).bad(2);
+    let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
+    assert_eq!(stats["keyspaces"][0]["tree"]["page_size"], 8192);
+}
+
+#[test]
+fn reducers_say_what_several_values_become() {
+    let place = Place::new();
+    for (reducer, expected) in [("last", "b"), ("first", "a"), ("concat", "ab")] {
+        let options = ["--keyspace", reducer, "--engine", "skip", "--reducer", reducer];
+        for value in ["a", "b"] {
+            place.run(&[&["put", "DB", "k", value][..], &options].concat()).good();
+        }
+        let value = place.run(&["get", "DB", "k", "--keyspace", reducer]).text();
+        assert_eq!(value, format!("{expected}\n"));
+    }
+    let sum = ["put", "DB", "--keyspace", "sum", "--engine", "skip", "--reducer", "sum"];
+    let error = place.run(&[&sum[..], &["k", "v"]].concat()).bad(2);
+    assert!(error.contains("8 bytes"), "{error}");
+    let custom = ["put", "DB", "k", "v", "--keyspace", "custom", "--engine", "skip", "--reducer"];
+    let error = place.run(&[&custom[..], &["custom:largest"]].concat()).bad(2);
+    assert!(error.contains("no reducer is registered under the name \"largest\""), "{error}");
+    assert_eq!(place.run(&[&custom[..], &["median"]].concat()).code, Some(2));
+    let other = ["put", "DB", "k", "v", "--keyspace", "first", "--reducer", "last"];
+    let error = place.run(&other).bad(2);
+    assert!(error.contains("reducer first, and that cannot be changed"), "{error}");
+}
+
+#[test]
+fn records_have_positions_in_a_skip_keyspace() {
+    let place = Place::new();
+    for key in ["b", "a", "d"] {
+        place.run(&["put", "DB", key, "v", "--engine", "skip"]).good();
+    }
+    assert_eq!(place.run(&["nth", "DB", "0"]).text(), "a\tv\n");
+    assert_eq!(place.run(&["nth", "DB", "2", "--hex"]).text(), "64\t76\n");
+    let error = place.run(&["nth", "DB", "3"]).bad(1);
+    assert!(error.contains("no record at position 3"), "{error}");
+    for (key, rank) in [("", "0"), ("a", "0"), ("b", "1"), ("c", "2"), ("d", "2"), ("e", "3")] {
+        assert_eq!(place.run(&["rank", "DB", key]).text(), format!("{rank}\n"), "{key}");
+    }
+}
+
+#[test]
+fn other_keyspaces_know_no_positions() {
+    let place = Place::new();
+    for engine in ["lsm", "hash", "btree"] {
+        place.run(&["put", "DB", "k", "v", "--engine", engine, "--keyspace", engine]).good();
+        for command in [["nth", "DB", "0"], ["rank", "DB", "k"]] {
+            let error = place.run(&[&command[..], &["--keyspace", engine]].concat()).bad(2);
+            assert!(error.contains("only a skip keyspace knows the positions"), "{error}");
+        }
+    }
+    assert_eq!(place.run(&["nth", "DB", "first"]).code, Some(2));
 }

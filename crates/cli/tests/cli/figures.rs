@@ -87,12 +87,14 @@ fn stats() {
         "compactions",
         "levels",
         "tree",
+        "skip",
     ];
     assert_eq!(stats["keyspaces"].as_array().unwrap().len(), 2);
     assert_eq!(names(&stats["keyspaces"][0]), expected);
     assert_eq!(names(&stats["keyspaces"][0]["page_cache"]), pages);
     assert_eq!(stats["keyspaces"][0]["block_size"], Value::Null);
     assert_eq!(stats["keyspaces"][0]["tree"], Value::Null);
+    assert_eq!(stats["keyspaces"][0]["skip"], Value::Null);
     for level in stats["keyspaces"][0]["levels"].as_array().unwrap() {
         assert_eq!(names(level), ["level", "tables", "bytes", "entries"]);
     }
@@ -134,6 +136,37 @@ fn stats_of_a_tree() {
     assert!(text.contains("leaf nodes  inner nodes  overflow pages  free pages\n"), "{text}");
     let (imported, _) = imported();
     assert!(!imported.run(&["stats", "DB"]).text().contains("leaf nodes"));
+}
+
+#[test]
+fn stats_of_a_skip_keyspace() {
+    let place = Place::new();
+    let made = ["--engine", "skip", "--step-unit", "16"];
+    place.run(&[&["put", "DB", "k", "v"], &made[..]].concat()).good();
+    place.run(&["compact", "DB"]).good();
+    let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
+    let keyspace = &stats["keyspaces"][0];
+    assert_eq!((&keyspace["engine"], &keyspace["tree"]), (&"skip".into(), &Value::Null));
+    let expected = [
+        "step_unit",
+        "levels",
+        "records",
+        "blocks",
+        "runs",
+        "run_entries",
+        "requests",
+        "hits",
+        "merges",
+        "merge_done",
+        "merge_total",
+    ];
+    let skip = &keyspace["skip"];
+    assert_eq!(names(skip), expected);
+    assert_eq!((&skip["step_unit"], &skip["records"]), (&16.into(), &1.into()));
+    let text = place.run(&["stats", "DB"]).text();
+    assert!(text.contains("step unit  levels  records  blocks  runs  run entries\n"), "{text}");
+    let (imported, _) = imported();
+    assert!(!imported.run(&["stats", "DB"]).text().contains("run entries"));
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn a_wrong_header_changes_nothing() {
 #[test]
 fn every_engine_gives_back_the_file() {
     let text = b"b\t1\na\t2\r\nc\t3";
-    for engine in ["lsm", "hash", "btree"] {
+    for engine in ["lsm", "hash", "btree", "skip"] {
         let place = there_and_back(text, &["--format", "tsv", "--key", "1", "--engine", engine]);
         let keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
         let engines: Vec<_> = keyspaces.iter().map(|keyspace| &keyspace["engine"]).collect();
@@ -247,5 +247,34 @@ fn an_import_into_another_engine_changes_nothing() {
     assert_eq!(place.run(&["keyspaces", "DB", "--json"]).json().len(), 1, "no order was made");
     assert_eq!(place.run(&["export", "DB"]).text(), "v\n");
     place.run(&import).good();
+    assert_eq!(place.run(&["count", "DB"]).text(), "2\n");
+}
+
+#[test]
+fn keys_that_occur_again_are_reduced() {
+    let place = Place::new();
+    let file = place.file("input", b"a\t1\nb\t2\na\t3\n");
+    let import = ["import", "DB", &file, "--format", "tsv", "--key", "1", "--engine", "skip"];
+    let text = place.run(&[&import[..], &["--reducer", "concat", "--progress"]].concat()).text();
+    assert!(text.contains("; 1 had a key that occurred before: the reducer says"), "{text}");
+    assert_eq!(place.run(&["get", "DB", "a"]).text(), "a\t1a\t3\n");
+}
+
+#[test]
+fn progress_is_told_while_it_goes_on() {
+    use std::io::{BufRead, BufReader};
+    let place = Place::new();
+    let import = ["import", "DB", "-", "--format", "tsv", "--key", "1", "--progress"];
+    let mut command = place.command(&import);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"a\t1\nb\t2\n").unwrap();
+    let mut told = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert!(told.starts_with("turbidite: import: "), "{told}");
+    assert!(told.ends_with(" records/s\n"), "{told}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
     assert_eq!(place.run(&["count", "DB"]).text(), "2\n");
 }
