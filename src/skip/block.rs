@@ -25,7 +25,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::base::key::{common_prefix_len, compare};
+use crate::base::key::{common_prefix_len, compare, head};
 use crate::base::{Trailer, checksum, varint};
 
 /// Bytes in front of the prefix.
@@ -47,6 +47,8 @@ pub(super) struct Block<'a> {
     pub(super) prefix: &'a [u8],
     links: &'a [u8],
     keys: &'a [u8],
+    /// Where the keys begin.
+    keys_at: usize,
     values: Range<usize>,
     len: usize,
     step: usize,
@@ -122,10 +124,10 @@ impl<'a> Block<'a> {
         };
         let (prefix, rest) = rest.split_at_checked(prefix).ok_or(malformed)?;
         let (links, _) = rest.split_at_checked(links).ok_or(malformed)?;
-        let keys = HEADER + prefix.len() + links.len();
-        let keys = bytes.get(keys..values.start).ok_or(malformed)?;
+        let keys_at = HEADER + prefix.len() + links.len();
+        let keys = bytes.get(keys_at..values.start).ok_or(malformed)?;
         let uniform = (flags & TRAILERS == 0).then_some(uniform);
-        Ok(Self { bytes, prefix, links, keys, values, len, step, is_wide, uniform })
+        Ok(Self { bytes, prefix, links, keys, keys_at, values, len, step, is_wide, uniform })
     }
 
     /// How many records it has.
@@ -178,6 +180,20 @@ impl<'a> Block<'a> {
         Ok(Record { suffix, trailer, value: (start, end), next })
     }
 
+    /// The [`head`] of a record's suffix: read with what is behind it, which is then cut off.
+    #[inline]
+    fn head_of(&self, record: &Record<'_>) -> u64 {
+        let at = self.keys_at + record.next.key - record.suffix.len();
+        let len = record.suffix.len();
+        match self.bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>()) {
+            Some(bytes) if (1..8).contains(&len) => {
+                let cut = 64 - 8 * len;
+                u64::from_be_bytes(*bytes) >> cut << cut
+            }
+            _ => head(record.suffix),
+        }
+    }
+
     /// Where the record of link `link` is: the one with index `link` times the step. Link 0 is the first record.
     #[inline]
     fn linked(&self, link: usize) -> Result<Place, Damage> {
@@ -228,8 +244,12 @@ impl<'a> Block<'a> {
                 false => self.place(self.len),
             };
         };
-        let is_before = |record: &Record<'_>| {
-            compare((record.suffix, record.trailer), (suffix, trailer)) == Ordering::Less
+        let head = head(suffix);
+        let is_before = |record: &Record<'_>| match self.head_of(record).cmp(&head) {
+            Ordering::Equal => {
+                compare((record.suffix, record.trailer), (suffix, trailer)) == Ordering::Less
+            }
+            order => order == Ordering::Less,
         };
         // The record of link `from` is before the key, or is the first one; that of link `to` is not.
         let (mut from, mut to) = (0, self.links());

@@ -29,6 +29,8 @@ pub(super) type Found = Option<(Trailer, Slice)>;
 
 /// So many keys are looked up together: their blocks are held in memory at the same time.
 const TOGETHER: usize = 256;
+/// So many lines of memory at the front of a block are asked for ahead: those with its keys.
+const LINES_AHEAD: usize = 6;
 /// The least bytes a block takes.
 const LEAST_BLOCK: u64 = 24;
 
@@ -229,6 +231,7 @@ impl SortedFile {
         let Some((number, target)) = self.find(key, Trailer::visible_at(at))? else {
             return Ok(None);
         };
+        self.prefetch(&target);
         let bytes = self.block(number, &target)?;
         match self.search(&bytes, &target, key, at)? {
             Searched::Found(found) => Ok(found),
@@ -475,7 +478,7 @@ impl SortedFile {
     pub(super) fn prefetch(&self, target: &Target) {
         if let Some(lent) = &self.lent {
             let start = lent.bytes.as_ptr().wrapping_add(target.offset as usize);
-            for line in 0..4 {
+            for line in 0..LINES_AHEAD {
                 prefetch_at(start.wrapping_add(64 * line));
             }
         }
