@@ -147,7 +147,7 @@ fn work(layer: Layer) -> Work {
     work.persist_keyspace("beta");
     work.reopen();
     // Several segments, and a memtable that fills up by itself.
-    work.some_commits(120, &LOGGED_ONES, 14_000);
+    work.some_commits(90, &LOGGED_ONES, 14_000);
     work.create("late");
     work.some_commits(20, &["late", "unlogged", "alpha", "loose", "stray", "apart"], 300);
     for name in ["unlogged", "alpha", "late", "beta", "gamma", "delta", "loose", "stray", "apart"] {
