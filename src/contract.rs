@@ -127,9 +127,10 @@ pub(crate) trait Engine: Send + Sync {
     fn cut(&self, last: Seqno);
     /// Waits until all up to the last cut is in the engine's own files, synced.
     fn persist(&self) -> Result<()>;
-    /// [Persists](Self::persist), and brings the files into the form in which they are read best, if the engine leaves
-    /// that to this call.
-    fn synchronize(&self) -> Result<()> {
+    /// Calls `cut`, which has the engine [cut](Self::cut) now, [persists](Self::persist), and brings the files into the
+    /// form in which they are read best, if the engine leaves that to this call.
+    fn synchronize(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
+        cut()?;
         self.persist()
     }
     /// All writes up to this number are in the engine's own files, synced.

@@ -270,8 +270,8 @@ impl Keyspace {
     /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`.
     pub fn persist(&self) -> Result<()> {
         self.database.check_writable()?;
-        self.database.cut(&self.open.target)?;
-        self.open.target.engine.synchronize()
+        let cut = || self.database.cut(&self.open.target);
+        self.open.target.engine.synchronize(&cut)
     }
 
     /// Persists, and rewrites the files into their most compact form: what was deleted or overwritten is

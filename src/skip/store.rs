@@ -47,6 +47,8 @@ use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
 use crate::vfs::Layer;
 
+/// Files of up to so many times the size of a memtable are merged with memtables directly.
+const SMALL: u64 = 4;
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -461,29 +463,35 @@ impl Store {
 
     /// Merges what `choice` says. If it fails, nothing has changed.
     fn merge(&self, choice: &Choice) -> Result<()> {
-        let state = self.state.load_full();
-        let runs: Vec<_> = self.written_runs(&state).cloned().collect();
-        let mut inputs: Vec<_> = runs.get(choice.runs.clone()).unwrap_or_default().to_vec();
-        let (Some(newest), Some(oldest)) = (inputs.first(), inputs.last()) else { return Ok(()) };
-        let (to, mut after, mut from) = (newest.meta.to, oldest.meta.after, oldest.meta.after);
-        let purpose = if choice.with_base { Purpose::Base } else { Purpose::Run };
-        if choice.with_base {
-            after = 0;
-            from = state.files.base.as_ref().map_or(0, |base| base.meta.to);
-            inputs.extend(state.files.base.clone());
-        }
-        drop(state);
+        let runs: Vec<_> = self.written_runs(&self.state.load()).cloned().collect();
+        let runs = runs.get(choice.runs.clone()).unwrap_or_default();
+        self.merge_parts(&[], runs, choice.with_base)
+    }
+
+    /// Merges the newest memtables, runs, and the base. If it fails, nothing has changed.
+    fn merge_parts(&self, frozen: &[Frozen], runs: &[Arc<Part>], with_base: bool) -> Result<()> {
+        let base = self.state.load().files.base.clone().filter(|_| with_base);
+        let oldest = runs.last().map_or(0, |run| run.meta.after);
+        let (after, from) = match with_base {
+            true => (0, base.as_ref().map_or(0, |base| base.meta.to)),
+            false => (oldest, oldest),
+        };
+        let last = frozen.first().map(|frozen| frozen.last);
+        let Some(to) = last.max(runs.first().map(|run| run.meta.to)) else { return Ok(()) };
         self.wait_published(to)?;
-        let total: u64 = inputs.iter().map(|part| part.sorted.footer.bytes).sum();
-        self.progress.done.store(0, Ordering::Relaxed);
-        self.progress.total.store(total, Ordering::Relaxed);
-        let run = at_once(self.home.budget.total, inputs.len()) as u64;
-        let cursors = inputs.iter().map(|part| Input::Right(part.sorted.cursor(Some(run))));
-        let made = self.order(purpose, after, to, Some(&self.progress))(cursors.collect());
+        let parts: Vec<_> = runs.iter().chain(&base).collect();
+        let at_once = at_once(self.home.budget.total, parts.len()) as u64;
+        let memtables = frozen.iter().map(|frozen| Input::Left(frozen.memtable.cursor()));
+        let files = parts.iter().map(|part| Input::Right(part.sorted.cursor(Some(at_once))));
+        let bytes = parts.iter().map(|part| part.sorted.footer.bytes).sum();
+        self.progress.total.store(bytes, Ordering::Relaxed);
+        let purpose = if with_base { Purpose::Base } else { Purpose::Run };
+        let merge = self.order(purpose, after, to, Some(&self.progress));
+        let made = merge(memtables.chain(files).collect());
         self.progress.total.store(0, Ordering::Relaxed);
         self.progress.done.store(0, Ordering::Relaxed);
         let made = made?;
-        let ids: Vec<_> = inputs.iter().map(|part| part.meta.id).collect();
+        let ids: Vec<_> = parts.iter().map(|part| part.meta.id).collect();
         let replace = |files: &mut Files| {
             files.remove(&ids);
             match &made {
@@ -492,16 +500,25 @@ impl Store {
                 None => {}
             }
         };
-        let installed = self.install(None, replace, |state, before| {
-            if self.context.visibility.is_held_between(from, to) {
-                state.older.push(Older { from, to, files: before });
-            }
+        let is_merged = |other: &Frozen| {
+            frozen.iter().any(|frozen| Arc::ptr_eq(&frozen.memtable, &other.memtable))
+        };
+        let logged = last.map_or(Ok(()), |last| self.context.host.sync_log(last));
+        let installed = logged.and_then(|()| {
+            self.install(last.map(|_| to), replace, |state, before| {
+                state.memtables.frozen.retain(|other| !is_merged(other));
+                if self.context.visibility.is_held_between(from, to) {
+                    state.older.push(Older { from, to, files: before });
+                }
+            })
         });
         if let Err(error) = installed {
             forget(made, &error);
             return Err(error);
         }
-        self.merges.fetch_add(1, Ordering::Relaxed);
+        frozen.iter().for_each(|frozen| frozen.memtable.set_flushed());
+        self.flushes.fetch_add(frozen.len() as u64, Ordering::Relaxed);
+        self.merges.fetch_add(u64::from(!parts.is_empty()), Ordering::Relaxed);
         Ok(())
     }
 
@@ -509,11 +526,35 @@ impl Store {
     fn merge_all(&self) -> Result<()> {
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
         let runs = self.written_runs(&self.state.load()).count();
-        let merged = match runs {
-            0 => Ok(()),
-            _ => self.merge(&Choice { runs: 0..runs, with_base: true }),
-        };
+        let merged = self.merge(&Choice { runs: 0..runs, with_base: true });
         drop(running);
+        merged
+    }
+
+    /// Merges all there is at once, memtables too, which have no run made of them then.
+    fn merge_at_once(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
+        let merging = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
+        let flushing = self.jobs.take_over(Work::Flush, &[Work::Flush])?;
+        let merged = cut().and_then(|()| {
+            let state = self.state.load_full();
+            let frozen = &state.memtables.frozen;
+            let last = frozen.first().map_or(0, |frozen| frozen.last);
+            if !self.context.visibility.is_held_between(self.persisted(), last) {
+                return self.merge_parts(frozen, &state.files.runs, true);
+            }
+            drop(state);
+            // What snapshots see in between stays in runs.
+            while self.is_flush_due() {
+                self.flush_oldest()?;
+            }
+            let runs = self.state.load().files.runs.clone();
+            self.merge_parts(&[], &runs, true)
+        });
+        drop((flushing, merging));
+        if self.is_flush_due() {
+            self.schedule_flush();
+        }
+        self.context.host.persisted();
         merged
     }
 
@@ -652,9 +693,16 @@ impl Engine for Store {
         Ok(Box::new(SortedLoad::new(&store)?))
     }
 
-    fn synchronize(&self) -> Result<()> {
-        self.persist()?;
+    fn synchronize(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.jobs.forget_trouble(Work::Flush);
         self.jobs.forget_trouble(Work::Upkeep);
+        let bytes: u64 = self.state.load().files.all().map(|part| part.meta.len).sum();
+        if bytes <= SMALL * self.context.budget.memtable as u64 && self.reduce.is_ready() {
+            return self.merge_at_once(cut);
+        }
+        // A merge takes long: memtables must not wait for it.
+        cut()?;
+        self.persist()?;
         self.merge_all()
     }
 
@@ -771,7 +819,7 @@ impl Engine for Store {
     }
 
     fn compact(&self) -> Result<()> {
-        self.synchronize()
+        self.synchronize(&|| Ok(()))
     }
 
     fn settle(&self) -> Result<()> {
