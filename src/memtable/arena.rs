@@ -1,11 +1,14 @@
-//! The memory of a memtable: blocks that are given out piece by piece, and freed all at once.
+//! Memory that is given out piece by piece, and freed all at once.
 //!
-//! A piece is named by a [`Place`], which the index keeps in half a word. Memory is taken in chunks of at
+//! A piece is named by a [`Place`], which indexes keep in half a word. Memory is taken in chunks of at
 //! most 1 MiB (the first ones are smaller, so that a small keyspace stays small). Values too large for a
 //! chunk get memory of their own.
 //!
-//! Thread safety: one thread allocates, behind the memtable's writer lock; any thread resolves places it
-//! got through an acquiring load of something the writer released.
+//! An arena of entries has nothing else in it, and can be walked over in the order they came: behind the last
+//! entry of a chunk that was left stands [`END`].
+//!
+//! Thread safety: one thread allocates, behind a lock that guards the pen; any thread resolves places it
+//! got through an acquiring load of something the allocating one released.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -15,11 +18,11 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 const UNIT: usize = 16;
 /// The largest alignment given.
 const CHUNK_ALIGN: usize = 64;
+/// How many bits a place has: 4096 chunks, 4 GiB.
+pub(super) const PLACE_BITS: u32 = 28;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
 const UNIT_BITS: u32 = 16;
 const CHUNK: usize = UNIT << UNIT_BITS;
-/// How many bits a place has: 4096 chunks, 4 GiB.
-const PLACE_BITS: u32 = 28;
 const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
 /// The size of a kind's first chunk; each next one is twice as large, up to a full one.
 const FIRST_CHUNK: usize = 4 << 10;
@@ -30,9 +33,14 @@ const FIRST_CHUNK: usize = 4 << 10;
 #[repr(usize)]
 pub(super) enum Kind {
     Entry,
+    Segment,
     Leaf,
     Inner,
 }
+
+/// What stands where an entry would begin, when the next one is the first of the next chunk. No trailer looks
+/// like it.
+const END: u64 = u64::MAX;
 
 /// The chunk a kind of piece is taken from.
 #[derive(Clone, Copy, Default, Debug)]
@@ -56,7 +64,7 @@ pub(super) struct Pen {
     tables: Vec<NonNull<Table>>,
     chunks: Vec<(NonNull<u8>, Layout)>,
     large: Vec<NonNull<[u8]>>,
-    current: [Current; 3],
+    current: [Current; 4],
 }
 
 // SAFETY: the pointers are to memory this value owns, which has no ties to a thread.
@@ -107,11 +115,18 @@ impl Arena {
         align: usize,
     ) -> (Place, NonNull<u8>) {
         let len = len.next_multiple_of(UNIT);
-        debug_assert!(len <= CHUNK && align <= CHUNK_ALIGN);
+        debug_assert!(len <= Self::largest() && align <= CHUNK_ALIGN);
         let mut current = pen.current[kind as usize];
         current.used = current.used.next_multiple_of(align);
-        if current.used + len > current.size {
-            current = self.add_chunk(pen, len, current.size);
+        let end = if kind == Kind::Entry { UNIT } else { 0 };
+        if current.used + len + end > current.size {
+            if end > 0 && current.size > 0 {
+                let (chunk, _) = pen.chunks[current.chunk];
+                // SAFETY: a unit is kept free behind the entries, aligned for a word, and nobody reads it before
+                // an entry of the next chunk is made known.
+                unsafe { chunk.add(current.used).cast::<u64>().write(END) };
+            }
+            current = self.add_chunk(pen, len + end, current.size);
         }
         let (chunk, _) = pen.chunks[current.chunk];
         let place = ((current.chunk << UNIT_BITS) | (current.used / UNIT)) as Place;
@@ -124,7 +139,24 @@ impl Arena {
 
     /// The largest piece that is given out.
     pub(super) const fn largest() -> usize {
-        CHUNK
+        CHUNK - UNIT
+    }
+
+    /// The place behind the entry at `place`, which takes `len` bytes: of the entry that came next.
+    ///
+    /// # Safety
+    /// As for [`resolve`](Self::resolve); an entry came next, which this thread heard of in the same way.
+    pub(super) unsafe fn following(&self, place: Place, len: usize) -> Place {
+        let next = place + len.div_ceil(UNIT) as Place;
+        // SAFETY: in the same chunk there is either the next entry or `END` behind this one; both begin with a
+        // word that has been written, and is never changed.
+        let word = unsafe { self.resolve(next).cast::<u64>().read() };
+        if word == END { Self::chunk_behind(place) } else { next }
+    }
+
+    /// The first place of the chunk behind that of `place`.
+    fn chunk_behind(place: Place) -> Place {
+        ((place >> UNIT_BITS) + 1) << UNIT_BITS
     }
 
     /// Keeps a copy of `bytes` that is too large for a piece; it lives as long as the pen.

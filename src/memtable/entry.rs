@@ -1,9 +1,15 @@
 //! How an entry lies in a memtable's arena.
 //!
 //! ```text
-//! entry := trailer u64, key length u32 (its top bit: the value is out of line), value length u32, key, value
+//! entry := trailer u64, key length u32 (its three top bits are flags), value length u32, links, key, value
+//! links := nothing, or older u32, or older u32, jump u32, rank u32
 //! ```
 //! Aligned to 16. A value too large for a chunk of the arena is replaced by its address.
+//!
+//! *Older* is the place of the next older entry of the same chain: as a rule, of the same key. Entries that have many
+//! older ones also have a *jump*, far down the chain, so that one as of an earlier time is found in a logarithmic
+//! number of steps (the jump pointers of Myers, *An applicative random-access stack*, 1983). Their *rank* counts
+//! those that have a jump.
 //!
 //! Thread safety: an entry is written before its place is known to anyone, and never changed.
 
@@ -15,14 +21,49 @@ use crate::base::Trailer;
 const HEADER: usize = 16;
 const ALIGN: usize = 16;
 const OUT_OF_LINE: u32 = 1 << 31;
+const HAS_OLDER: u32 = 1 << 30;
+const HAS_JUMP: u32 = 1 << 29;
+const FLAGS: u32 = OUT_OF_LINE | HAS_OLDER | HAS_JUMP;
 /// Values above this many bytes have memory of their own.
 pub(super) const LARGE: usize = Arena::largest() / 4;
+
+/// The entries that come behind a new one in its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Links {
+    None,
+    Older(Place),
+    Jump { older: Place, jump: Place, rank: u32 },
+}
 
 /// An entry of an arena that is borrowed.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
     start: NonNull<u8>,
     arena: std::marker::PhantomData<&'a Arena>,
+}
+
+impl Links {
+    /// Those of an entry that comes in front of the one at `older`, with a jump.
+    pub(super) fn with_jump(arena: &Arena, older: Place) -> Self {
+        // The last one that has no jump counts as number 0, and as its own jump.
+        let jump_and_rank = |place| match entry(arena, place).links() {
+            Self::Jump { jump, rank, .. } => (jump, rank),
+            _ => (place, 0),
+        };
+        let (first, rank) = jump_and_rank(older);
+        let (second, first_rank) = jump_and_rank(first);
+        let (_, second_rank) = jump_and_rank(second);
+        let even = rank - first_rank == first_rank - second_rank;
+        Self::Jump { older, jump: if even { second } else { older }, rank: rank + 1 }
+    }
+
+    fn flags(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Older(_) => HAS_OLDER,
+            Self::Jump { .. } => HAS_OLDER | HAS_JUMP,
+        }
+    }
 }
 
 impl<'a> Entry<'a> {
@@ -33,21 +74,29 @@ impl<'a> Entry<'a> {
         key: &[u8],
         trailer: Trailer,
         value: &[u8],
+        links: Links,
     ) -> Place {
         let large = value.len() > LARGE;
         let kept = large.then(|| arena.keep_large(pen, value).as_ptr() as usize);
-        let value_room = if large { size_of::<usize>() } else { value.len() };
-        let (place, start) =
-            arena.allocate(pen, Kind::Entry, HEADER + key.len() + value_room, ALIGN);
-        let flag = if large { OUT_OF_LINE } else { 0 };
+        let flags = links.flags() | if large { OUT_OF_LINE } else { 0 };
+        let (key_at, len) = layout(flags, key.len(), value.len());
+        let (place, start) = arena.allocate(pen, Kind::Entry, len, ALIGN);
         // SAFETY: the piece has room for all that is written, is aligned to 16, and is not yet shared.
         unsafe {
             let at = start.as_ptr();
             at.cast::<u64>().write(trailer.bits());
-            at.add(8).cast::<u32>().write(key.len() as u32 | flag);
+            at.add(8).cast::<u32>().write(key.len() as u32 | flags);
             at.add(12).cast::<u32>().write(value.len() as u32);
-            at.add(HEADER).copy_from_nonoverlapping(key.as_ptr(), key.len());
-            let value_at = at.add(HEADER + key.len());
+            let link = at.add(HEADER).cast::<u32>();
+            match links {
+                Links::None => {}
+                Links::Older(older) => link.write(older),
+                Links::Jump { older, jump, rank } => {
+                    link.cast::<[u32; 3]>().write([older, jump, rank]);
+                }
+            }
+            at.add(key_at).copy_from_nonoverlapping(key.as_ptr(), key.len());
+            let value_at = at.add(key_at + key.len());
             match kept {
                 Some(address) => value_at.cast::<usize>().write_unaligned(address),
                 None => value_at.copy_from_nonoverlapping(value.as_ptr(), value.len()),
@@ -67,6 +116,12 @@ impl<'a> Entry<'a> {
         Self { start: unsafe { arena.resolve(place) }, arena: std::marker::PhantomData }
     }
 
+    /// Its first byte.
+    #[inline]
+    pub(super) fn start(self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
     #[inline]
     pub(super) fn trailer(self) -> Trailer {
         // SAFETY: an entry starts with its trailer, aligned.
@@ -75,31 +130,115 @@ impl<'a> Entry<'a> {
     }
 
     #[inline]
-    fn key_len_and_flag(self) -> u32 {
+    fn key_len_and_flags(self) -> u32 {
         // SAFETY: the second field of the header, aligned.
         unsafe { self.start.add(8).cast::<u32>().read() }
     }
 
     #[inline]
+    fn value_len(self) -> usize {
+        // SAFETY: the last field of the header, aligned.
+        unsafe { self.start.add(12).cast::<u32>().read() as usize }
+    }
+
+    /// What comes behind it in its chain.
+    #[inline]
+    pub(super) fn links(self) -> Links {
+        let flags = self.key_len_and_flags();
+        let link = self.start.as_ptr().wrapping_add(HEADER).cast::<u32>();
+        // SAFETY: the flags say which links lie behind the header, aligned like it.
+        unsafe {
+            if flags & HAS_OLDER == 0 {
+                Links::None
+            } else if flags & HAS_JUMP == 0 {
+                Links::Older(link.read())
+            } else {
+                let [older, jump, rank] = link.cast::<[u32; 3]>().read();
+                Links::Jump { older, jump, rank }
+            }
+        }
+    }
+
+    #[inline]
     pub(super) fn key(self) -> &'a [u8] {
-        let len = (self.key_len_and_flag() & !OUT_OF_LINE) as usize;
-        // SAFETY: the key lies behind the header, is that long, and never changes.
-        unsafe { std::slice::from_raw_parts(self.start.add(HEADER).as_ptr(), len) }
+        let word = self.key_len_and_flags();
+        // SAFETY: the key lies behind the links, is that long, and never changes.
+        unsafe {
+            let at = self.start.add(HEADER + links_len(word)).as_ptr();
+            std::slice::from_raw_parts(at, (word & !FLAGS) as usize)
+        }
     }
 
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
         let key = self.key();
-        // SAFETY: the last field of the header; the value, or its address, lies behind the key, and the
-        // arena keeps both unchanged as long as it lives.
+        let len = self.value_len();
+        // SAFETY: the value, or its address, lies behind the key, and the arena keeps both unchanged as long
+        // as it lives.
         unsafe {
-            let len = self.start.add(12).cast::<u32>().read() as usize;
             let at = key.as_ptr().add(key.len());
-            if self.key_len_and_flag() & OUT_OF_LINE == 0 {
+            if self.key_len_and_flags() & OUT_OF_LINE == 0 {
                 return std::slice::from_raw_parts(at, len);
             }
             let address = at.cast::<*const u8>().read_unaligned();
             std::slice::from_raw_parts(address, len)
         }
+    }
+
+    /// The bytes it takes in the arena.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        let word = self.key_len_and_flags();
+        layout(word, (word & !FLAGS) as usize, self.value_len()).1
+    }
+}
+
+/// The bytes that the links take.
+#[inline]
+fn links_len(flags: u32) -> usize {
+    match (flags & HAS_OLDER, flags & HAS_JUMP) {
+        (0, _) => 0,
+        (_, 0) => 4,
+        _ => 12,
+    }
+}
+
+/// Where the key lies in an entry, and how long the entry is.
+#[inline]
+fn layout(flags: u32, key: usize, value: usize) -> (usize, usize) {
+    let key_at = HEADER + links_len(flags);
+    let value = if flags & OUT_OF_LINE == 0 { value } else { size_of::<usize>() };
+    (key_at, key_at + key + value)
+}
+
+/// The entry at a place that a chain names.
+#[inline]
+fn entry(arena: &Arena, place: Place) -> Entry<'_> {
+    // SAFETY: links are places of entries that were written before the entry they are in, and so reach whoever
+    // that reached.
+    unsafe { Entry::at(arena, place) }
+}
+
+/// The newest entry of `key` that is not before `trailer`, in the chain that begins with `newest`.
+#[inline]
+pub(super) fn find_in_chain<'a>(
+    arena: &'a Arena,
+    newest: Entry<'a>,
+    key: &[u8],
+    trailer: Trailer,
+) -> Option<Entry<'a>> {
+    let mut here = newest;
+    loop {
+        let too_new = here.trailer() > trailer;
+        if !too_new && here.key() == key {
+            return Some(here);
+        }
+        here = match here.links() {
+            Links::None => return None,
+            Links::Older(older) => entry(arena, older),
+            Links::Jump { older, jump, .. } => Some(entry(arena, jump))
+                .filter(|jump| too_new && jump.trailer() > trailer)
+                .unwrap_or_else(|| entry(arena, older)),
+        };
     }
 }
