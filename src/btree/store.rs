@@ -441,6 +441,10 @@ impl Engine for Store {
         self.state.load().memtables.active.insert(write.key, trailer, write.value);
     }
 
+    fn prefetch(&self, key: &[u8]) {
+        self.state.load().memtables.active.prefetch(key);
+    }
+
     fn end_batch(&self, last: Seqno) {
         let is_full = self.state.load().memtables.active.memory() >= self.context.budget.memtable;
         if is_full {

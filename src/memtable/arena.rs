@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Places are multiples of this many bytes, and so aligned.
 const UNIT: usize = 16;
-/// The largest alignment given.
-const CHUNK_ALIGN: usize = 64;
+/// The largest alignment given: that of a page of the system, so that what is searched meets one.
+const CHUNK_ALIGN: usize = 4096;
 /// How many bits a place has: 4096 chunks, 4 GiB.
 pub(super) const PLACE_BITS: u32 = 28;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
@@ -106,7 +106,7 @@ impl Arena {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`: 16, 32 or 64.
+    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`, a power of two from 16 to 4096.
     pub(super) fn allocate(
         &self,
         pen: &mut Pen,

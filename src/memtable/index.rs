@@ -208,6 +208,18 @@ impl Index {
 
     // ---- writing ----
 
+    /// Asks for the leaf that [`insert`](Self::insert) will look at.
+    pub(super) fn prefetch(&self, arenas: Arenas<'_>, target: Target<'_>) {
+        let (mut node, height) = self.root();
+        for _ in 0..height {
+            let inner = inner(arenas, node);
+            let order = order_of(&inner.slots);
+            let at = inner.slots.child_for(arenas, order, target);
+            node = inner.children[order.slot(at)].load(Ordering::Relaxed);
+        }
+        prefetch_leaf(arenas, node);
+    }
+
     /// Adds the entry at `place`, which `target` describes and which is not there yet.
     pub(super) fn insert(
         &self,

@@ -34,6 +34,8 @@ const NEW_SHARE: u64 = 3;
 const STRANGERS_SHARE: u64 = 16;
 /// How many times eight bytes of keys, behind what they share, are compared as heads, before whole keys are.
 const MAX_ROUNDS: usize = 16;
+/// For so many entries leaves are asked for together, before they are added.
+const AHEAD: usize = 16;
 /// Groups of entries with the same head that are larger than this are sorted by the heads behind it.
 const LARGE_GROUP: usize = 8;
 
@@ -126,10 +128,18 @@ impl Order {
         slots.sort_unstable_by_key(|slot| slot.head);
         let mut pen = self.pen.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.nodes.allocated();
-        for slot in slots {
+        let arenas = self.arenas(entries);
+        let target = |slot: &Slot| {
             let entry = entry(entries, slot.entry);
-            let target = Target { head: slot.head, key: entry.key(), trailer: entry.trailer() };
-            self.index.insert(self.arenas(entries), &mut pen, target, slot.entry);
+            Target { head: slot.head, key: entry.key(), trailer: entry.trailer() }
+        };
+        for group in slots.chunks(AHEAD) {
+            if group.len() > 1 {
+                group.iter().for_each(|slot| self.index.prefetch(arenas, target(slot)));
+            }
+            for slot in group {
+                self.index.insert(arenas, &mut pen, target(slot), slot.entry);
+            }
         }
         self.account.grow(self.nodes.allocated() - before);
         self.covered.store(count, Ordering::Release);

@@ -85,6 +85,11 @@ impl Memtable {
         }
     }
 
+    /// Asks for the memory that an insertion of `key` will look at.
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        self.tags.prefetch(self.tags.tag(key));
+    }
+
     /// The newest entry of `key` that a reader at `at` sees.
     pub(crate) fn get(self: &Arc<Self>, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
         let trailer = Trailer::visible_at(at);
@@ -290,36 +295,65 @@ mod tests {
         entries
     }
 
+    type Model = BTreeMap<(Vec<u8>, u64), Vec<u8>>;
+
+    /// The entries of a model: keys, sequence numbers, values.
+    fn entries(model: &Model) -> Vec<(Vec<u8>, Seqno, Vec<u8>)> {
+        let entry = |((key, age), value): (&(Vec<u8>, u64), &Vec<u8>)| {
+            (key.clone(), u64::MAX - age, value.clone())
+        };
+        model.iter().map(entry).collect()
+    }
+
+    fn insert(table: &Memtable, model: &mut Model, key: &[u8], seqno: Seqno) {
+        let value = seqno.to_string().into_bytes();
+        table.insert(key, Trailer::new(seqno, Kind::Put), &value);
+        model.insert((key.to_vec(), u64::MAX - seqno), value);
+    }
+
+    /// A cursor moved both ways, from both ends and from a key, meets what the model has.
+    fn check_order(cursor: &mut MemtableCursor, model: &Model, key: &[u8]) {
+        let expected = entries(model);
+        assert_eq!(all(cursor), expected);
+        cursor.seek_to_last().unwrap();
+        for entry in expected.iter().rev() {
+            assert_eq!((cursor.key(), cursor.trailer().seqno()), (&entry.0[..], entry.1));
+            cursor.prev().unwrap();
+        }
+        assert!(!cursor.is_valid());
+        let at = expected.partition_point(|entry| &entry.0[..] < key);
+        cursor.seek(key, Trailer::NEWEST).unwrap();
+        let here = |cursor: &MemtableCursor| cursor.is_valid().then(|| cursor.trailer().seqno());
+        assert_eq!(here(cursor), expected.get(at).map(|entry| entry.1));
+        cursor.seek_before(key, Trailer::NEWEST).unwrap();
+        assert_eq!(here(cursor), at.checked_sub(1).map(|at| expected[at].1));
+    }
+
     proptest! {
         #[test]
         fn agrees_with_a_sorted_map(
+            prefix in "[ab]{0,3}",
             keys in proptest::collection::vec("[abc]{0,6}", 1..200),
             ascending in any::<bool>(),
+            looks in proptest::collection::vec(any::<proptest::sample::Index>(), 0..4),
         ) {
             let table = table();
-            let mut keys = keys;
+            let mut keys: Vec<_> = keys.iter().map(|key| format!("{prefix}{key}")).collect();
             if ascending {
                 keys.sort();
             }
-            let mut model = BTreeMap::new();
-            for (i, key) in keys.iter().enumerate() {
-                let seqno = i as u64 + 1;
-                let value = format!("{i}");
-                table.insert(key.as_bytes(), Trailer::new(seqno, Kind::Put), value.as_bytes());
-                model.insert((key.clone().into_bytes(), u64::MAX - seqno), value.into_bytes());
-            }
-            let expected: Vec<_> = model
-                .iter()
-                .map(|((key, seqno), value)| (key.clone(), u64::MAX - seqno, value.clone()))
-                .collect();
+            let looks: Vec<_> = looks.iter().map(|look| look.index(keys.len())).collect();
+            let mut model = Model::new();
             let mut cursor = table.cursor();
-            prop_assert_eq!(all(&mut cursor), expected.clone());
-            cursor.seek_to_last().unwrap();
-            for entry in expected.iter().rev() {
-                prop_assert_eq!((cursor.key(), cursor.trailer().seqno()), (&entry.0[..], entry.1));
-                cursor.prev().unwrap();
+            for (i, key) in keys.iter().enumerate() {
+                insert(&table, &mut model, key.as_bytes(), i as u64 + 1);
+                if looks.contains(&i) {
+                    check_order(&mut cursor, &model, keys[i / 2].as_bytes());
+                }
             }
-            prop_assert!(!cursor.is_valid());
+            check_order(&mut cursor, &model, keys[0].as_bytes());
+            check_order(&mut table.cursor(), &model, b"b");
+            let expected = entries(&model);
             for at in 0..=keys.len() as u64 {
                 for key in &keys {
                     let newest = expected.iter().find(|(k, s, _)| k == key.as_bytes() && *s <= at);
@@ -328,6 +362,80 @@ mod tests {
                 }
             }
         }
+
+        #[test]
+        fn keys_that_differ_late_or_only_in_their_length_are_in_order(
+            parts in proptest::collection::vec((0usize..40, 0usize..3, 0u8..3), 1..300),
+            rounds in 1usize..4,
+        ) {
+            let table = table();
+            let mut model = Model::new();
+            let mut seqno = 0;
+            for part in parts.chunks(parts.len().div_ceil(rounds)) {
+                for &(same, zeros, last) in part {
+                    seqno += 1;
+                    let mut key = vec![b'k'; same];
+                    key.resize(same + zeros, 0);
+                    key.extend((last > 0).then_some(last));
+                    insert(&table, &mut model, &key, seqno);
+                }
+                check_order(&mut table.cursor(), &model, b"kkkkkkkkkkkk");
+            }
+        }
+    }
+
+    #[test]
+    fn every_version_of_a_key_is_found() {
+        let table = table();
+        let versions = if cfg!(miri) { 100 } else { 5_000u64 };
+        for number in 1..=versions {
+            table.insert(b"hot", Trailer::new(2 * number, Kind::Put), &number.to_le_bytes());
+            table.insert(&number.to_le_bytes(), Trailer::new(2 * number + 1, Kind::Put), b"");
+        }
+        assert!(table.get(b"hot", 1).is_none());
+        for at in 2..=2 * versions + 1 {
+            let (trailer, value) = table.get(b"hot", at).unwrap();
+            assert_eq!((trailer.seqno(), &*value), (at & !1, &(at / 2).to_le_bytes()[..]));
+        }
+    }
+
+    #[test]
+    fn an_order_is_made_anew_when_its_prefix_no_longer_fits() {
+        let table = table();
+        let mut model = Model::new();
+        for seqno in 1..=3_000 {
+            let key = format!("{seqno:016}");
+            insert(&table, &mut model, key.as_bytes(), seqno);
+            if seqno % 100 == 1 {
+                check_order(&mut table.cursor(), &model, b"0000000000000500");
+            }
+        }
+        check_order(&mut table.cursor(), &model, b"0000000000002500");
+    }
+
+    #[test]
+    fn memory_of_orders_is_charged_and_given_back() {
+        let budget = Arc::new(Budget::new(64 << 20));
+        let table = Arc::new(Memtable::new(Arc::clone(&budget)));
+        let mut old = table.cursor();
+        for number in 1..=20_000u64 {
+            table.insert(&number.to_be_bytes(), Trailer::new(number, Kind::Put), b"");
+            if number == 10_000 {
+                old.seek_to_first().unwrap();
+            }
+        }
+        let before = table.memory();
+        table.cursor().seek_to_first().unwrap();
+        let with_two = table.memory();
+        assert!(with_two > before + 20_000 * 12);
+        assert_eq!(budget.memtables_used(), with_two);
+        assert_eq!(all(&mut old).len(), 20_000, "a seek takes the newest order");
+        assert!(table.memory() < with_two, "the first order is gone");
+        assert_eq!(budget.memtables_used(), table.memory());
+        table.set_flushed();
+        assert_eq!(budget.memtables_used(), 0);
+        drop((old, table));
+        assert_eq!(budget.memtables_used(), 0);
     }
 
     #[test]

@@ -37,12 +37,14 @@ const TAG_BITS: u32 = 32;
 const KEYS_FOR_DIRECTORY_ENTRY: u64 = 16;
 /// The bits of a tag that do not choose buckets.
 const MAX_DEPTH: u32 = 20;
+/// Where versions are no longer counted, and entries get jumps.
+const MOST_VERSIONS: u32 = 15;
 /// No crowd.
 const NOBODY: u32 = u32::MAX;
 
 type Bucket = [AtomicU64; WAYS];
 
-#[repr(C, align(64))]
+#[repr(C, align(4096))]
 struct Segment {
     buckets: [Bucket; BUCKETS],
 }
@@ -114,9 +116,6 @@ impl Slot {
     }
 }
 
-/// Where versions are no longer counted, and entries get jumps.
-const MOST_VERSIONS: u32 = 15;
-
 /// A slot of the index, and what it is to hold, but for the place.
 pub(super) struct Opening<'a> {
     slot: Option<&'a AtomicU64>,
@@ -155,7 +154,7 @@ impl Tags {
     /// Asks for the memory that a search for `tag` looks at.
     #[inline]
     pub(super) fn prefetch(&self, tag: u32) {
-        self.segment(tag).buckets_for(tag).map(prefetch);
+        self.segment(tag).buckets_for(tag).into_iter().for_each(prefetch);
     }
 
     /// The newest entry with `tag`.
@@ -333,4 +332,90 @@ fn new_segment(arena: &Arena, pen: &mut Pen) -> NonNull<Segment> {
     // is an empty one.
     unsafe { segment.write_bytes(0, 1) };
     segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::{Entry, find_in_chain};
+    use super::*;
+    use crate::base::{Kind, Trailer};
+
+    struct Table {
+        tags: Tags,
+        pen: TagsPen,
+        entries: Arena,
+        entries_pen: Pen,
+        count: u64,
+    }
+
+    impl Table {
+        fn new() -> Self {
+            let (tags, pen) = Tags::new();
+            Self { tags, pen, entries: Arena::new(), entries_pen: Pen::default(), count: 0 }
+        }
+
+        /// Adds an entry whose key and sequence number are its number.
+        fn add(&mut self, tag: u32) -> u64 {
+            self.count += 1;
+            let (opening, links) =
+                self.tags.open(&mut self.pen, tag, &self.entries, self.count - 1);
+            let (key, trailer) = (self.count.to_le_bytes(), Trailer::new(self.count, Kind::Put));
+            let pen = &mut self.entries_pen;
+            let place = Entry::write(&self.entries, pen, &key, trailer, b"", links);
+            self.tags.fill(&opening, place);
+            self.count
+        }
+
+        fn has(&self, tag: u32, number: u64) -> bool {
+            let find = |place| {
+                // SAFETY: the place comes from the index, and nobody writes.
+                let newest = unsafe { Entry::at(&self.entries, place) };
+                find_in_chain(&self.entries, newest, &number.to_le_bytes(), Trailer::NEWEST)
+            };
+            let found = self.tags.newest(tag).and_then(find);
+            found.or_else(|| self.tags.crowd().and_then(find)).is_some()
+        }
+    }
+
+    #[test]
+    fn segments_are_well_filled_and_all_is_found() {
+        let mut table = Table::new();
+        let count = if cfg!(miri) { 2_000 } else { 100_000 };
+        let mut rng = crate::base::rng::Rng::new(1);
+        let tags: Vec<_> = (0..count).map(|_| rng.next() as u32).collect();
+        for &tag in &tags {
+            table.add(tag);
+        }
+        for (number, &tag) in (1..).zip(&tags) {
+            assert!(table.has(tag, number));
+            assert!(!table.has(tag, number + 1 << 32));
+        }
+        assert!(table.tags.crowd().is_none());
+        assert!(table.tags.allocated() < 28 * count, "{}", table.tags.allocated());
+    }
+
+    #[test]
+    fn keys_with_like_tags_take_no_more_room_than_others() {
+        let mut table = Table::new();
+        // One tag; tags that meet in two buckets, and are alike in the bits that choose a segment first.
+        let tags: Vec<_> = (0..600).map(|i| if i % 2 == 0 { 7 } else { i << 12 | 7 }).collect();
+        for &tag in &tags {
+            table.add(tag);
+        }
+        assert!(table.tags.crowd().is_some());
+        assert!(table.tags.allocated() < 100 << 10, "{}", table.tags.allocated());
+        assert!((1..).zip(&tags).all(|(number, &tag)| table.has(tag, number)));
+        assert!(!table.has(7, 1000));
+    }
+
+    #[test]
+    fn a_slot_is_one_word() {
+        for slot in [
+            Slot { tag: 0, versions: 1, newest: 0 },
+            Slot { tag: u32::MAX, versions: MOST_VERSIONS, newest: (1 << PLACE_BITS) - 1 },
+        ] {
+            assert_eq!(Slot::from_word(slot.word()), slot);
+            assert_ne!(slot.word(), 0);
+        }
+    }
 }

@@ -64,13 +64,6 @@ impl Version {
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.levels[level].iter().map(|table| table.meta.len).sum()
     }
-
-    /// The smallest and the largest key of all tables.
-    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
-        let smallest = self.tables().map(|table| &table.meta.smallest[..]).min()?;
-        let largest = self.tables().map(|table| &table.meta.largest[..]).max()?;
-        Some((smallest, largest))
-    }
 }
 
 /// The tables among `tables`, which do not overlap and are in order, that overlap the keys from `smallest`
