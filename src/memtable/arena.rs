@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Places are multiples of this many bytes, and so aligned.
 const UNIT: usize = 16;
-/// The largest alignment given: that of a page of the system, so that what is searched meets one.
-const CHUNK_ALIGN: usize = 4096;
+/// The largest alignment given.
+const CHUNK_ALIGN: usize = 64;
 /// How many bits a place has: 4096 chunks, 4 GiB.
 pub(super) const PLACE_BITS: u32 = 28;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
@@ -106,7 +106,7 @@ impl Arena {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`, a power of two from 16 to 4096.
+    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`, a power of two from 16 to 64.
     pub(super) fn allocate(
         &self,
         pen: &mut Pen,
@@ -135,6 +135,13 @@ impl Arena {
         current.used += len;
         pen.current[kind as usize] = current;
         (place, piece)
+    }
+
+    /// Takes back what is behind the first `len` bytes of the piece of `before` bytes that was given out last.
+    pub(super) fn trim(pen: &mut Pen, kind: Kind, before: usize, len: usize) {
+        debug_assert!(len <= before);
+        let units = before.div_ceil(UNIT) - len.div_ceil(UNIT);
+        pen.current[kind as usize].used -= units * UNIT;
     }
 
     /// The largest piece that is given out.

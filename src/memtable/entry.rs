@@ -1,7 +1,7 @@
 //! How an entry lies in a memtable's arena.
 //!
 //! ```text
-//! entry := trailer u64, key length u32 (its three top bits are flags), value length u32, links, key, value
+//! entry := trailer u64, key length u32 (its three top bits are flags), value length u32, key, value, links
 //! links := nothing, or older u32, or older u32, jump u32, rank u32
 //! ```
 //! Aligned to 16. A value too large for a chunk of the arena is replaced by its address.
@@ -19,6 +19,7 @@ use super::arena::{Arena, Kind, Pen, Place};
 use crate::base::Trailer;
 
 const HEADER: usize = 16;
+const MOST_LINKS: usize = 12;
 const ALIGN: usize = 16;
 const OUT_OF_LINE: u32 = 1 << 31;
 const HAS_OLDER: u32 = 1 << 30;
@@ -42,6 +43,15 @@ pub(super) struct Entry<'a> {
     arena: std::marker::PhantomData<&'a Arena>,
 }
 
+/// An entry that nobody knows yet. Its links come last: the memory where they are looked up is on its way while
+/// the rest is written.
+pub(super) struct Draft {
+    place: Place,
+    start: NonNull<u8>,
+    key_len_and_flags: u32,
+    links_at: usize,
+}
+
 impl Links {
     /// Those of an entry that comes in front of the one at `older`, with a jump.
     pub(super) fn with_jump(arena: &Arena, older: Place) -> Self {
@@ -57,6 +67,16 @@ impl Links {
         Self::Jump { older, jump: if even { second } else { older }, rank: rank + 1 }
     }
 
+    /// The bytes they take.
+    #[inline]
+    fn len(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Older(_) => 4,
+            Self::Jump { .. } => MOST_LINKS,
+        }
+    }
+
     fn flags(self) -> u32 {
         match self {
             Self::None => 0,
@@ -66,49 +86,62 @@ impl Links {
     }
 }
 
-impl<'a> Entry<'a> {
-    /// Writes an entry; gives its place.
-    pub(super) fn write(
+impl Draft {
+    /// Writes all of an entry but its links, at the end of the arena.
+    pub(super) fn new(
         arena: &Arena,
         pen: &mut Pen,
         key: &[u8],
         trailer: Trailer,
         value: &[u8],
-        links: Links,
-    ) -> Place {
+    ) -> Self {
         let large = value.len() > LARGE;
         let kept = large.then(|| arena.keep_large(pen, value).as_ptr() as usize);
-        let flags = links.flags() | if large { OUT_OF_LINE } else { 0 };
-        let (key_at, len) = layout(flags, key.len(), value.len());
-        let (place, start) = arena.allocate(pen, Kind::Entry, len, ALIGN);
+        let flags = if large { OUT_OF_LINE } else { 0 };
+        let links_at = links_at(flags, key.len(), value.len());
+        let (place, start) = arena.allocate(pen, Kind::Entry, links_at + MOST_LINKS, ALIGN);
+        let key_len_and_flags = key.len() as u32 | flags;
         // SAFETY: the piece has room for all that is written, is aligned to 16, and is not yet shared.
         unsafe {
             let at = start.as_ptr();
             at.cast::<u64>().write(trailer.bits());
-            at.add(8).cast::<u32>().write(key.len() as u32 | flags);
+            at.add(8).cast::<u32>().write(key_len_and_flags);
             at.add(12).cast::<u32>().write(value.len() as u32);
-            let link = at.add(HEADER).cast::<u32>();
-            match links {
-                Links::None => {}
-                Links::Older(older) => link.write(older),
-                Links::Jump { older, jump, rank } => {
-                    link.cast::<[u32; 3]>().write([older, jump, rank]);
-                }
-            }
-            at.add(key_at).copy_from_nonoverlapping(key.as_ptr(), key.len());
-            let value_at = at.add(key_at + key.len());
+            at.add(HEADER).copy_from_nonoverlapping(key.as_ptr(), key.len());
+            let value_at = at.add(HEADER + key.len());
             match kept {
                 Some(address) => value_at.cast::<usize>().write_unaligned(address),
                 None => value_at.copy_from_nonoverlapping(value.as_ptr(), value.len()),
             }
         }
-        place
+        Self { place, start, key_len_and_flags, links_at }
     }
 
+    /// Adds the links, with nothing given out by the arena since. Gives the entry's place.
+    pub(super) fn finish(self, pen: &mut Pen, links: Links) -> Place {
+        // SAFETY: there is room for the longest links, and the entry is not yet shared.
+        unsafe {
+            let link = self.start.add(self.links_at).as_ptr().cast::<u32>();
+            match links {
+                Links::None => {}
+                Links::Older(older) => link.write_unaligned(older),
+                Links::Jump { older, jump, rank } => {
+                    link.cast::<[u32; 3]>().write_unaligned([older, jump, rank]);
+                }
+            }
+            self.start.add(8).cast::<u32>().write(self.key_len_and_flags | links.flags());
+        }
+        let room = self.links_at + MOST_LINKS;
+        Arena::trim(pen, Kind::Entry, room, self.links_at + links.len());
+        self.place
+    }
+}
+
+impl<'a> Entry<'a> {
     /// The entry at `place`.
     ///
     /// # Safety
-    /// The place was given by [`write`](Self::write) with this arena, and reached this thread through a
+    /// The place was given by [`Draft::finish`] with this arena, and reached this thread through a
     /// release store and an acquire load.
     #[inline]
     pub(super) unsafe fn at(arena: &'a Arena, place: Place) -> Self {
@@ -141,19 +174,25 @@ impl<'a> Entry<'a> {
         unsafe { self.start.add(12).cast::<u32>().read() as usize }
     }
 
+    #[inline]
+    fn key_len(self) -> usize {
+        (self.key_len_and_flags() & !FLAGS) as usize
+    }
+
     /// What comes behind it in its chain.
     #[inline]
     pub(super) fn links(self) -> Links {
         let flags = self.key_len_and_flags();
-        let link = self.start.as_ptr().wrapping_add(HEADER).cast::<u32>();
-        // SAFETY: the flags say which links lie behind the header, aligned like it.
+        let at = links_at(flags, self.key_len(), self.value_len());
+        let link = self.start.as_ptr().wrapping_add(at).cast::<u32>();
+        // SAFETY: the flags say which links lie behind the value.
         unsafe {
             if flags & HAS_OLDER == 0 {
                 Links::None
             } else if flags & HAS_JUMP == 0 {
-                Links::Older(link.read())
+                Links::Older(link.read_unaligned())
             } else {
-                let [older, jump, rank] = link.cast::<[u32; 3]>().read();
+                let [older, jump, rank] = link.cast::<[u32; 3]>().read_unaligned();
                 Links::Jump { older, jump, rank }
             }
         }
@@ -161,12 +200,8 @@ impl<'a> Entry<'a> {
 
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
-        let word = self.key_len_and_flags();
-        // SAFETY: the key lies behind the links, is that long, and never changes.
-        unsafe {
-            let at = self.start.add(HEADER + links_len(word)).as_ptr();
-            std::slice::from_raw_parts(at, (word & !FLAGS) as usize)
-        }
+        // SAFETY: the key lies behind the header, is that long, and never changes.
+        unsafe { std::slice::from_raw_parts(self.start.add(HEADER).as_ptr(), self.key_len()) }
     }
 
     #[inline]
@@ -188,27 +223,14 @@ impl<'a> Entry<'a> {
     /// The bytes it takes in the arena.
     #[inline]
     pub(super) fn len(self) -> usize {
-        let word = self.key_len_and_flags();
-        layout(word, (word & !FLAGS) as usize, self.value_len()).1
+        links_at(self.key_len_and_flags(), self.key_len(), self.value_len()) + self.links().len()
     }
 }
 
-/// The bytes that the links take.
+/// Where the links of an entry lie.
 #[inline]
-fn links_len(flags: u32) -> usize {
-    match (flags & HAS_OLDER, flags & HAS_JUMP) {
-        (0, _) => 0,
-        (_, 0) => 4,
-        _ => 12,
-    }
-}
-
-/// Where the key lies in an entry, and how long the entry is.
-#[inline]
-fn layout(flags: u32, key: usize, value: usize) -> (usize, usize) {
-    let key_at = HEADER + links_len(flags);
-    let value = if flags & OUT_OF_LINE == 0 { value } else { size_of::<usize>() };
-    (key_at, key_at + key + value)
+fn links_at(flags: u32, key: usize, value: usize) -> usize {
+    HEADER + key + if flags & OUT_OF_LINE == 0 { value } else { size_of::<usize>() }
 }
 
 /// The entry at a place that a chain names.

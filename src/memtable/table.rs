@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::account::Account;
 use super::arena::{Arena, Pen, Place};
-use super::entry::{Entry, find_in_chain};
+use super::entry::{Draft, Entry, find_in_chain};
 use super::index::{Position, Side, Target};
 use super::order::{Order, Orders};
 use super::tags::{Tags, TagsPen};
@@ -71,9 +71,10 @@ impl Memtable {
         let pens = &mut *self.pens.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = self.entries.load(Ordering::Relaxed);
         let tag = self.tags.tag(key);
+        self.tags.prefetch(tag);
+        let draft = Draft::new(&self.arena, &mut pens.entries, key, trailer, value);
         let (opening, links) = self.tags.open(&mut pens.tags, tag, &self.arena, entries);
-        let place = Entry::write(&self.arena, &mut pens.entries, key, trailer, value, links);
-        self.tags.fill(&opening, place);
+        self.tags.fill(&opening, draft.finish(&mut pens.entries, links));
         if entries == 0 {
             self.oldest.store(trailer.seqno(), Ordering::Relaxed);
         }

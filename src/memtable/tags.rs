@@ -1,13 +1,13 @@
 //! The memtable's index for gets: for the hash of each key, the newest entry. It knows no order, and a put
-//! meets two lines of it.
+//! meets two lines of it, which lie side by side.
 //!
 //! It is an extendible hash table (Fagin et al., 1979). The first bits of a key's *tag*, 32 bits of its hash, choose a
-//! segment by way of the directory; others choose two buckets of the segment, and the entry goes into the one
-//! with more room (Azar et al., *Balanced Allocations*, 1994), which fills segments to 80 % before a key
-//! finds both full. Then the segment gives half of its tags to a new one: a put never moves more than one segment.
+//! segment by way of the directory, and the last ones a bucket of the segment. When a bucket is full, the segment gives
+//! half of its tags to a new one, each in the same slot: a put never moves more than one segment. Segments are then a
+//! bit more than half full.
 //!
 //! ```text
-//! segment := 64 buckets of 8 slots                                                     4096 bytes
+//! segment := 32 buckets of 16 slots                                                     4096 bytes
 //! slot    := 0, or tag (32 bits), versions (4 bits: 1 to 15, and then it stays 15), place of the newest entry (28 bits)
 //! ```
 //!
@@ -30,13 +30,13 @@ use super::arena::{Arena, Kind, PLACE_BITS, Pen, Place};
 use super::entry::Links;
 use crate::base::prefetch::prefetch;
 
-const WAYS: usize = 8;
-const BUCKETS: usize = 64;
+const WAYS: usize = 16;
+const BUCKETS: usize = 32;
 const TAG_BITS: u32 = 32;
 /// The directory has no more than this many times as many entries as there are keys.
 const KEYS_FOR_DIRECTORY_ENTRY: u64 = 16;
-/// The bits of a tag that do not choose buckets.
-const MAX_DEPTH: u32 = 20;
+/// The bits of a tag that do not choose a bucket.
+const MAX_DEPTH: u32 = TAG_BITS - BUCKETS.ilog2();
 /// Where versions are no longer counted, and entries get jumps.
 const MOST_VERSIONS: u32 = 15;
 /// No crowd.
@@ -44,7 +44,7 @@ const NOBODY: u32 = u32::MAX;
 
 type Bucket = [AtomicU64; WAYS];
 
-#[repr(C, align(4096))]
+#[repr(C, align(64))]
 struct Segment {
     buckets: [Bucket; BUCKETS],
 }
@@ -154,7 +154,9 @@ impl Tags {
     /// Asks for the memory that a search for `tag` looks at.
     #[inline]
     pub(super) fn prefetch(&self, tag: u32) {
-        self.segment(tag).buckets_for(tag).into_iter().for_each(prefetch);
+        let bucket = self.segment(tag).bucket(tag);
+        prefetch(&bucket[0]);
+        prefetch(&bucket[WAYS - 1]);
     }
 
     /// The newest entry with `tag`.
@@ -292,31 +294,25 @@ impl Directory {
 }
 
 impl Segment {
-    /// The two buckets where `tag` may be.
+    /// The bucket where `tag` may be.
     #[inline]
-    fn buckets_for(&self, tag: u32) -> [&Bucket; 2] {
-        let first = tag as usize % BUCKETS;
-        let second = first ^ (tag as usize / BUCKETS % BUCKETS | 1);
-        [&self.buckets[first], &self.buckets[second]]
+    fn bucket(&self, tag: u32) -> &Bucket {
+        &self.buckets[tag as usize % BUCKETS]
     }
 
     /// The slot of `tag`. Callers that read the entry acquire it.
     #[inline]
     fn find(&self, tag: u32) -> Option<(&AtomicU64, Slot)> {
-        self.buckets_for(tag).into_iter().flatten().find_map(|slot| {
+        self.bucket(tag).iter().find_map(|slot| {
             let word = slot.load(Ordering::Relaxed);
             ((word >> TAG_BITS) as u32 == tag && word != 0).then(|| (slot, Slot::from_word(word)))
         })
     }
 
-    /// A free slot for `tag`, in the emptier of its buckets.
+    /// A free slot for `tag`.
     #[inline]
     fn free_slot(&self, tag: u32) -> Option<&AtomicU64> {
-        let is_free = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) == 0;
-        let free = |bucket: &Bucket| bucket.iter().filter(is_free).count();
-        let [first, second] = self.buckets_for(tag);
-        let bucket = if free(second) > free(first) { second } else { first };
-        bucket.iter().find(is_free)
+        self.bucket(tag).iter().find(|slot| slot.load(Ordering::Relaxed) == 0)
     }
 
     fn slots(&self) -> impl Iterator<Item = &AtomicU64> {
@@ -336,7 +332,7 @@ fn new_segment(arena: &Arena, pen: &mut Pen) -> NonNull<Segment> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Entry, find_in_chain};
+    use super::super::entry::{Draft, Entry, find_in_chain};
     use super::*;
     use crate::base::{Kind, Trailer};
 
@@ -357,12 +353,12 @@ mod tests {
         /// Adds an entry whose key and sequence number are its number.
         fn add(&mut self, tag: u32) -> u64 {
             self.count += 1;
-            let (opening, links) =
-                self.tags.open(&mut self.pen, tag, &self.entries, self.count - 1);
             let (key, trailer) = (self.count.to_le_bytes(), Trailer::new(self.count, Kind::Put));
             let pen = &mut self.entries_pen;
-            let place = Entry::write(&self.entries, pen, &key, trailer, b"", links);
-            self.tags.fill(&opening, place);
+            let draft = Draft::new(&self.entries, pen, &key, trailer, b"");
+            let keys = self.count - 1;
+            let (opening, links) = self.tags.open(&mut self.pen, tag, &self.entries, keys);
+            self.tags.fill(&opening, draft.finish(pen, links));
             self.count
         }
 
@@ -397,7 +393,7 @@ mod tests {
     #[test]
     fn keys_with_like_tags_take_no_more_room_than_others() {
         let mut table = Table::new();
-        // One tag; tags that meet in two buckets, and are alike in the bits that choose a segment first.
+        // One tag; tags that meet in a bucket, and are alike in the bits that choose a segment first.
         let tags: Vec<_> = (0..600).map(|i| if i % 2 == 0 { 7 } else { i << 12 | 7 }).collect();
         for &tag in &tags {
             table.add(tag);
