@@ -20,6 +20,10 @@ impl Account {
         Self { budget, bytes: AtomicUsize::new(0), is_open: Mutex::new(true) }
     }
 
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     /// Bytes taken.
     #[inline]
     pub(super) fn bytes(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Memory that is given out piece by piece, and freed all at once.
 //!
 //! A piece is named by a [`Place`], which indexes keep in half a word. Memory is taken in chunks of at
-//! most 1 MiB (the first ones are smaller, so that a small keyspace stays small). Values too large for a
-//! chunk get memory of their own.
+//! most 1 MiB (the first ones are smaller, so that a small keyspace stays small). Full ones come from the budget, where
+//! those of former memtables wait. Values too large for a chunk get memory of their own.
 //!
 //! An arena of entries has nothing else in it, and can be walked over in the order they came: behind the last
 //! entry of a chunk that was left stands [`END`].
@@ -11,8 +11,12 @@
 //! got through an acquiring load of something the allocating one released.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::budget::Budget;
 
 /// Places are multiples of this many bytes, and so aligned.
 const UNIT: usize = 16;
@@ -59,12 +63,69 @@ type Table = [AtomicPtr<u8>];
 
 /// What only the allocating thread may touch. It owns all memory of the arena, by pointers that readers have
 /// copies of; it is freed when this is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pen {
     tables: Vec<NonNull<Table>>,
-    chunks: Vec<(NonNull<u8>, Layout)>,
+    chunks: Vec<Chunk>,
     large: Vec<NonNull<[u8]>>,
     current: [Current; 4],
+    budget: Arc<Budget>,
+}
+
+/// Memory that pieces are given out from.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    start: NonNull<u8>,
+    memory: Memory,
+}
+
+/// Whom the memory of a chunk goes back to.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    System(Layout),
+    Budget(NonNull<[MaybeUninit<u8>]>),
+}
+
+impl Chunk {
+    /// A chunk of at least `size` bytes.
+    fn new(budget: &Budget, size: usize) -> Self {
+        if size == CHUNK {
+            let memory = NonNull::from(Box::leak(budget.take_chunk()));
+            let bytes = memory.cast::<u8>();
+            let first = bytes.align_offset(CHUNK_ALIGN);
+            debug_assert!(first + CHUNK <= memory.len());
+            // SAFETY: chunks of the budget are larger than ours by what the alignment may take.
+            return Self { start: unsafe { bytes.add(first) }, memory: Memory::Budget(memory) };
+        }
+        let layout = Layout::from_size_align(size, CHUNK_ALIGN).expect("a valid layout");
+        // SAFETY: the layout's size is not zero.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        Self { start, memory: Memory::System(layout) }
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// It is done once, and nobody uses the chunk any more.
+    unsafe fn free(self, budget: &Budget) {
+        match self.memory {
+            // SAFETY: it was allocated with this layout; and as the caller promises.
+            Memory::System(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            // SAFETY: it came from a box; and as the caller promises.
+            Memory::Budget(memory) => {
+                budget.give_chunk(unsafe { Box::from_raw(memory.as_ptr()) });
+            }
+        }
+    }
+}
+
+impl Pen {
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        let (tables, chunks, large) = (Vec::new(), Vec::new(), Vec::new());
+        Self { tables, chunks, large, current: Default::default(), budget: Arc::clone(budget) }
+    }
 }
 
 // SAFETY: the pointers are to memory this value owns, which has no ties to a thread.
@@ -72,10 +133,9 @@ unsafe impl Send for Pen {}
 
 impl Drop for Pen {
     fn drop(&mut self) {
-        for &(chunk, layout) in &self.chunks {
-            // SAFETY: the chunk was allocated with this layout and is freed once, here; the arena's
-            // owner is going away, so nobody reads it any more.
-            unsafe { dealloc(chunk.as_ptr(), layout) };
+        for chunk in &self.chunks {
+            // SAFETY: it is freed once, here; the arena's owner is going away, so nobody reads it any more.
+            unsafe { chunk.free(&self.budget) };
         }
         for &table in &self.tables {
             // SAFETY: it came from a box, and goes back into one once, here; as above.
@@ -121,14 +181,14 @@ impl Arena {
         let end = if kind == Kind::Entry { UNIT } else { 0 };
         if current.used + len + end > current.size {
             if end > 0 && current.size > 0 {
-                let (chunk, _) = pen.chunks[current.chunk];
+                let chunk = pen.chunks[current.chunk].start;
                 // SAFETY: a unit is kept free behind the entries, aligned for a word, and nobody reads it before
                 // an entry of the next chunk is made known.
                 unsafe { chunk.add(current.used).cast::<u64>().write(END) };
             }
             current = self.add_chunk(pen, len + end, current.size);
         }
-        let (chunk, _) = pen.chunks[current.chunk];
+        let chunk = pen.chunks[current.chunk].start;
         let place = ((current.chunk << UNIT_BITS) | (current.used / UNIT)) as Place;
         // SAFETY: `used + len` is at most the chunk's size.
         let piece = unsafe { chunk.add(current.used) };
@@ -178,23 +238,19 @@ impl Arena {
         let index = pen.chunks.len();
         assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
         let size = (2 * before).clamp(FIRST_CHUNK, CHUNK).max(need);
-        let layout = Layout::from_size_align(size, CHUNK_ALIGN).expect("a valid layout");
-        // SAFETY: the layout's size is not zero.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        pen.chunks.push((chunk, layout));
+        let chunk = Chunk::new(&pen.budget, size);
+        pen.chunks.push(chunk);
         self.allocated.fetch_add(size, Ordering::Relaxed);
         match pen.tables.last() {
             Some(table) if index < table.len() => {
                 // SAFETY: the table lives as long as the pen, and is only used as atomics.
                 let pointers = unsafe { table.as_ref() };
-                pointers[index].store(chunk.as_ptr(), Ordering::Release);
+                pointers[index].store(chunk.start.as_ptr(), Ordering::Release);
             }
             _ => {
                 let len = (2 * index).max(16);
                 let pointer =
-                    |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
+                    |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |c| c.start.as_ptr());
                 let table: Box<Table> = (0..len).map(|i| AtomicPtr::new(pointer(i))).collect();
                 let table = NonNull::from(Box::leak(table));
                 pen.tables.push(table);

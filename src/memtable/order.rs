@@ -100,7 +100,7 @@ impl Order {
     fn new(entries: &Arena, count: u64, account: &Arc<Account>) -> (Self, Place) {
         let (prefix, slots, last) = sorted(entries, count);
         let nodes = Arena::new();
-        let mut pen = Pen::default();
+        let mut pen = Pen::new(account.budget());
         let index = Index::new(&nodes, &mut pen, &slots);
         account.grow(nodes.allocated());
         let order = Self {

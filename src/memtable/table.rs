@@ -53,7 +53,7 @@ struct Pens {
 impl Memtable {
     /// An empty memtable.
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        let (tags, pen) = Tags::new();
+        let (tags, pen) = Tags::new(&budget);
         // What an empty one takes is charged with its first entry: an idle keyspace asks for no memory.
         Self {
             tags,
@@ -61,7 +61,7 @@ impl Memtable {
             entries: AtomicU64::new(0),
             oldest: AtomicU64::new(0),
             orders: Orders::default(),
-            pens: Mutex::new(Pens { entries: Pen::default(), tags: pen, charged: 0 }),
+            pens: Mutex::new(Pens { entries: Pen::new(&budget), tags: pen, charged: 0 }),
             account: Arc::new(Account::new(budget)),
         }
     }

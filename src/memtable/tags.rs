@@ -24,11 +24,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::arena::{Arena, Kind, PLACE_BITS, Pen, Place};
 use super::entry::Links;
 use crate::base::prefetch::prefetch;
+use crate::budget::Budget;
 
 const WAYS: usize = 16;
 const BUCKETS: usize = 32;
@@ -125,9 +127,9 @@ pub(super) struct Opening<'a> {
 
 impl Tags {
     /// An empty index, and the part for who writes it.
-    pub(super) fn new() -> (Self, TagsPen) {
+    pub(super) fn new(budget: &Arc<Budget>) -> (Self, TagsPen) {
         let arena = Arena::new();
-        let mut pen = Pen::default();
+        let mut pen = Pen::new(budget);
         let segment = new_segment(&arena, &mut pen);
         let segments = Box::new([AtomicPtr::new(segment.as_ptr())]);
         let directory = NonNull::from(Box::leak(Box::new(Directory { depth: 0, segments })));
@@ -346,8 +348,9 @@ mod tests {
 
     impl Table {
         fn new() -> Self {
-            let (tags, pen) = Tags::new();
-            Self { tags, pen, entries: Arena::new(), entries_pen: Pen::default(), count: 0 }
+            let budget = Arc::new(Budget::new(64 << 20));
+            let (tags, pen) = Tags::new(&budget);
+            Self { tags, pen, entries: Arena::new(), entries_pen: Pen::new(&budget), count: 0 }
         }
 
         /// Adds an entry whose key and sequence number are its number.
