@@ -26,6 +26,11 @@ pub(crate) const CHUNK: usize = (1 << 20) + 64;
 /// more than writing an entry to it: chunks of memtables that are gone wait for the next ones.
 pub(crate) type Chunk = Box<[MaybeUninit<u8>]>;
 
+/// How many chunks are got ready ahead of memtables that grow.
+const READY: usize = 4;
+/// What the system gives memory in, at least.
+const PAGE: usize = 4096;
+
 /// The division of a database's memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -47,6 +52,8 @@ pub(crate) struct Budget {
 struct Spare {
     chunks: Mutex<Vec<Chunk>>,
     bytes: AtomicUsize,
+    /// What memtables took when chunks were got ready.
+    seen: AtomicUsize,
 }
 
 impl fmt::Debug for Spare {
@@ -139,12 +146,30 @@ impl Budget {
         spare.unwrap_or_else(|| Box::new_uninit_slice(CHUNK))
     }
 
+    /// Gets chunks ready if memtables that are not small have grown since the last time: the first touch of their pages
+    /// takes about as long as all else in a put, and is done here, by a background thread.
+    pub(crate) fn prepare_chunks(&self) {
+        let used = self.memtables_used();
+        if self.spare.seen.swap(used, Ordering::Relaxed) >= used || used < CHUNK {
+            return;
+        }
+        let ready = self.spare.bytes.load(Ordering::Relaxed) / CHUNK;
+        for _ in ready..READY {
+            let mut chunk = Box::new_uninit_slice(CHUNK);
+            chunk.iter_mut().step_by(PAGE).for_each(|byte| _ = byte.write(0));
+            self.give_chunk(chunk);
+        }
+    }
+
     /// Memory that a memtable no longer needs.
     pub(crate) fn give_chunk(&self, chunk: Chunk) {
         let most = self.memtable.min(self.memtables.saturating_sub(self.memtables_used()));
+        let has_room = |chunks: &Vec<_>| (chunks.len() + 1) * CHUNK <= most;
+        // What finds no room is freed outside the lock.
+        let mut chunk = Some(chunk);
         self.spare.change(|chunks| {
-            if (chunks.len() + 1) * CHUNK <= most {
-                chunks.push(chunk);
+            if has_room(chunks) {
+                chunks.extend(chunk.take());
             }
         });
     }
@@ -227,6 +252,11 @@ mod tests {
         budget.shrink_memtables(24 << 20);
         budget.give_chunk(budget.take_chunk());
         assert_eq!(spare(), 1);
+        budget.prepare_chunks();
+        assert_eq!(spare(), 1, "nothing has grown");
+        budget.grow_memtables(2 << 20);
+        budget.prepare_chunks();
+        assert_eq!(spare(), READY);
     }
 
     #[test]
