@@ -233,9 +233,14 @@ fn sorted(entries: &Arena, count: u64) -> (Vec<u8>, Vec<Slot>, Place) {
             continue;
         }
         sort_by_head(&mut slots);
-        let heads_say_all =
-            strangers == 0 && shortest == longest && longest - prefix.len() <= size_of::<u64>();
-        if !heads_say_all {
+        // Keys of one length, and heads that reach to their end: the same head is the same key, unless it is that
+        // of strangers.
+        if shortest == longest && longest - prefix.len() <= size_of::<u64>() {
+            let low = slots.partition_point(|slot| slot.head == 0);
+            let high = slots.partition_point(|slot| slot.head < u64::MAX);
+            sort_ties(entries, &mut slots[..low], MAX_ROUNDS);
+            sort_ties(entries, &mut slots[high..], MAX_ROUNDS);
+        } else {
             sort_ties(entries, &mut slots, MAX_ROUNDS);
         }
         return (prefix, slots, walk.last.unwrap_or(0));

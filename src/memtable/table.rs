@@ -507,6 +507,54 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_beside_the_writer_sees_each_key_as_of_its_time() {
+        const KEYS: u64 = 97;
+        let writes = if cfg!(miri) { 300 } else { 100_000u64 };
+        let key = |number: u64| (number % KEYS).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let table = table();
+        let published = AtomicU64::new(KEYS);
+        let put = |number| {
+            table.insert(&key(number), Trailer::new(number, Kind::Put), &number.to_le_bytes());
+        };
+        (1..=KEYS).for_each(put);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in KEYS + 1..=writes {
+                    put(number);
+                    published.store(number, Ordering::Release);
+                }
+            });
+            for reader in 0..2 {
+                let (table, published) = (&table, &published);
+                scope.spawn(move || {
+                    let mut rng = crate::base::rng::Rng::new(reader);
+                    let mut cursor = table.cursor();
+                    let mut at = 0;
+                    while at < writes {
+                        let last = published.load(Ordering::Acquire);
+                        at = if rng.next() % 2 == 0 {
+                            last
+                        } else {
+                            KEYS + rng.next() % (last - KEYS + 1)
+                        };
+                        let number = at - rng.next() % KEYS;
+                        let (trailer, value) = table.get(&key(number), at).unwrap();
+                        assert_eq!((trailer.seqno(), &*value), (number, &number.to_le_bytes()[..]));
+                        if rng.next() % 16 == 0 {
+                            cursor.seek(&key(number), Trailer::visible_at(at)).unwrap();
+                            assert_eq!(
+                                (cursor.key(), cursor.trailer().seqno()),
+                                (&key(number)[..], number)
+                            );
+                        }
+                        at = last;
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
     fn readers_beside_the_writer_see_whole_entries() {
         let table = table();
         let entries = if cfg!(miri) { 100 } else { 20_000u64 };
