@@ -113,8 +113,8 @@ impl Chunk {
         match self.memory {
             // SAFETY: it was allocated with this layout; and as the caller promises.
             Memory::System(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
-            // SAFETY: it came from a box; and as the caller promises.
             Memory::Budget(memory) => {
+                // SAFETY: it came from a box; and as the caller promises.
                 budget.give_chunk(unsafe { Box::from_raw(memory.as_ptr()) });
             }
         }

@@ -61,7 +61,7 @@ pub(super) struct Orders {
 #[derive(Default)]
 struct Making {
     /// The last entry in the newest order.
-    last: Place,
+    last: Option<Place>,
     /// How many entries there were when its index was made.
     made_at: u64,
     /// How many entries were added since that do not have its prefix.
@@ -97,7 +97,7 @@ impl Order {
     }
 
     /// An order of the first `count` entries, and the place of the last.
-    fn new(entries: &Arena, count: u64, account: &Arc<Account>) -> (Self, Place) {
+    fn new(entries: &Arena, count: u64, account: &Arc<Account>) -> (Self, Option<Place>) {
         let (prefix, slots, last) = sorted(entries, count);
         let nodes = Arena::new();
         let mut pen = Pen::new(account.budget());
@@ -115,9 +115,9 @@ impl Order {
     }
 
     /// Adds the entries behind `last`, up to `count` in all. Gives the last of them, and how many do not have the prefix.
-    fn add(&self, entries: &Arena, last: Place, count: u64) -> (Place, u64) {
+    fn add(&self, entries: &Arena, last: Option<Place>, count: u64) -> (Option<Place>, u64) {
         let left = count - self.covered.load(Ordering::Relaxed);
-        let mut walk = Walk { entries, last: Some(last), left };
+        let mut walk = Walk { entries, last, left };
         let mut strangers = 0;
         let slot = |(place, entry): (Place, Entry<'_>)| {
             strangers += u64::from(!entry.key().starts_with(&self.prefix));
@@ -143,7 +143,7 @@ impl Order {
         }
         self.account.grow(self.nodes.allocated() - before);
         self.covered.store(count, Ordering::Release);
-        (walk.last.unwrap_or(last), strangers)
+        (walk.last, strangers)
     }
 }
 
@@ -212,7 +212,7 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 /// What keys of the first `count` entries start with, mostly; these entries in order; and the last that came.
-fn sorted(entries: &Arena, count: u64) -> (Vec<u8>, Vec<Slot>, Place) {
+fn sorted(entries: &Arena, count: u64) -> (Vec<u8>, Vec<Slot>, Option<Place>) {
     let mut prefix = shared_prefix(Walk::new(entries, count.min(LEARN_FROM)));
     loop {
         let (mut shared, mut strangers) = (prefix.len(), 0);
@@ -243,7 +243,7 @@ fn sorted(entries: &Arena, count: u64) -> (Vec<u8>, Vec<Slot>, Place) {
         } else {
             sort_ties(entries, &mut slots, MAX_ROUNDS);
         }
-        return (prefix, slots, walk.last.unwrap_or(0));
+        return (prefix, slots, walk.last);
     }
 }
 

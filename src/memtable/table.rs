@@ -532,7 +532,7 @@ mod tests {
                     let mut at = 0;
                     while at < writes {
                         let last = published.load(Ordering::Acquire);
-                        at = if rng.next() % 2 == 0 {
+                        at = if rng.next().is_multiple_of(2) {
                             last
                         } else {
                             KEYS + rng.next() % (last - KEYS + 1)
@@ -540,7 +540,7 @@ mod tests {
                         let number = at - rng.next() % KEYS;
                         let (trailer, value) = table.get(&key(number), at).unwrap();
                         assert_eq!((trailer.seqno(), &*value), (number, &number.to_le_bytes()[..]));
-                        if rng.next() % 16 == 0 {
+                        if rng.next().is_multiple_of(16) {
                             cursor.seek(&key(number), Trailer::visible_at(at)).unwrap();
                             assert_eq!(
                                 (cursor.key(), cursor.trailer().seqno()),

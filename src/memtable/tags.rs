@@ -387,7 +387,7 @@ mod tests {
         }
         for (number, &tag) in (1..).zip(&tags) {
             assert!(table.has(tag, number));
-            assert!(!table.has(tag, number + 1 << 32));
+            assert!(!table.has(tag, (number + 1) << 32));
         }
         assert!(table.tags.crowd().is_none());
         assert!(table.tags.allocated() < 28 * count, "{}", table.tags.allocated());
