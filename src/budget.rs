@@ -2,7 +2,7 @@
 //!
 //! | part | share | what happens at its limit |
 //! |---|---|---|
-//! | memtables | up to 3/8 | writers are slowed down, then wait for a flush |
+//! | memtables, with memory that waits for the next ones | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | page caches of file layers and of B+ trees | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
 //! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
 //! | open tables (index, filter) | up to 1/4, or half of what is left | tables not lately used are closed |
