@@ -234,8 +234,9 @@ impl Keyspace {
         self.cursor_at(self.now())
     }
 
-    /// The number of keys. Cost: reads all of them. A hash keyspace mostly knows it, once the work that writes leave
-    /// to the background is done.
+    /// The number of keys; of all their values, where [a key may have several](crate::Reducer::KeepAll). Cost: reads all of
+    /// them. A hash keyspace mostly knows it, once the work that writes leave to the background is done, and a skip
+    /// keyspace when all of it is in its sorted file.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -3,6 +3,7 @@
 mod architecture;
 mod conformance;
 mod crash;
+mod ends;
 mod faults;
 mod flip;
 mod formats;
