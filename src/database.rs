@@ -651,7 +651,7 @@ mod tests {
     use super::*;
     use crate::base::Slice;
     use crate::cursor::Range;
-    use crate::vfs::{Fs, MemoryFs};
+    use crate::vfs::{Fs, MemoryFs, PowerCut};
 
     fn open(fs: &MemoryFs) -> Database {
         Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
@@ -760,6 +760,35 @@ mod tests {
         let persisted = open(&fs);
         assert_eq!((persisted.recovery().replayed_batches, persisted.stats().last_seqno), (0, 3));
         assert_eq!(keys(persisted.open_keyspace("main").unwrap().iter()), expected);
+    }
+
+    #[test]
+    fn persisting_takes_in_loads_that_are_pending() {
+        for (writes, holds) in [(false, false), (false, true), (true, false), (true, true)] {
+            let fs = MemoryFs::traced();
+            let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+            let keyspace = db.keyspace("main", KeyspaceOptions::skip()).unwrap();
+            keyspace.put("first", "v").unwrap();
+            keyspace.persist().unwrap();
+            let _guard = block_flushes(&db);
+            let mut expected = vec!["first", "loaded"];
+            if writes {
+                keyspace.put("before", "v").unwrap();
+                expected.insert(0, "before");
+            }
+            let snapshot = holds.then(|| db.snapshot());
+            load(&db, keyspace.target());
+            keyspace.persist().unwrap();
+            assert_eq!(keyspace.target().engine.persisted(), db.stats().last_seqno);
+            assert_eq!(keys(keyspace.iter()), expected);
+            if let Some(snapshot) = snapshot {
+                expected.pop();
+                assert_eq!(keys(snapshot.iter(&keyspace)), expected);
+                expected.push("loaded");
+            }
+            let image = fs.image(fs.operations(), PowerCut::DropUnsynced);
+            assert_eq!(keys(open(&image).open_keyspace("main").unwrap().iter()), expected);
+        }
     }
 
     #[test]

@@ -489,6 +489,8 @@ impl Store {
         };
         let last = frozen.first().map(|frozen| frozen.last);
         let Some(to) = last.max(runs.first().map(|run| run.meta.to)) else { return Ok(()) };
+        // Memtables, and what was loaded, may be among what is merged.
+        let persists = Some(to).filter(|&to| to > self.persisted());
         self.wait_published(to)?;
         let parts: Vec<_> = runs.iter().chain(&base).collect();
         let at_once = at_once(self.home.budget.total, parts.len()) as u64;
@@ -514,9 +516,9 @@ impl Store {
         let is_merged = |other: &Frozen| {
             frozen.iter().any(|frozen| Arc::ptr_eq(&frozen.memtable, &other.memtable))
         };
-        let logged = last.map_or(Ok(()), |last| self.context.host.sync_log(last));
+        let logged = persists.map_or(Ok(()), |to| self.context.host.sync_log(to));
         let installed = logged.and_then(|()| {
-            self.install(last.map(|_| to), replace, |state, before| {
+            self.install(persists, replace, |state, before| {
                 state.memtables.frozen.retain(|other| !is_merged(other));
                 if self.context.visibility.is_held_between(from, to) {
                     state.older.push(Older { from, to, files: before });
@@ -549,7 +551,8 @@ impl Store {
         let merged = cut().and_then(|()| {
             let state = self.state.load_full();
             let frozen = &state.memtables.frozen;
-            let last = frozen.first().map_or(0, |frozen| frozen.last);
+            let load = self.loads(&state).next().map(|load| load.meta.to);
+            let last = frozen.first().map(|frozen| frozen.last).max(load).unwrap_or(0);
             if !self.context.visibility.is_held_between(self.persisted(), last) {
                 return self.merge_parts(frozen, &state.files.runs, true);
             }
@@ -558,7 +561,8 @@ impl Store {
             while self.is_flush_due() {
                 self.flush_oldest()?;
             }
-            let runs = self.state.load().files.runs.clone();
+            // A load that came since may have a memtable behind it that has not.
+            let runs: Vec<_> = self.written_runs(&self.state.load()).cloned().collect();
             self.merge_parts(&[], &runs, true)
         });
         drop((flushing, merging));
