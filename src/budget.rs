@@ -2,20 +2,34 @@
 //!
 //! | part | share | what happens at its limit |
 //! |---|---|---|
-//! | memtables | up to 3/8 | writers are slowed down, then wait for a flush |
+//! | memtables, with memory that waits for the next ones | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | page caches of file layers and of B+ trees | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
 //! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
 //! | open tables (index, filter) | up to 1/4, or half of what is left | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
-use std::sync::Arc;
+use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
 /// The largest size at which a memtable is frozen.
 const LARGEST_MEMTABLE: usize = 128 << 20;
+
+/// The bytes of a [`Chunk`].
+pub(crate) const CHUNK: usize = (1 << 20) + 64;
+
+/// What memtables take memory in. It is not given back to the system at once, because the first touch of a page costs
+/// more than writing an entry to it: chunks of memtables that are gone wait for the next ones.
+pub(crate) type Chunk = Box<[MaybeUninit<u8>]>;
+
+/// How many chunks are got ready ahead of memtables that grow.
+const READY: usize = 4;
+/// What the system gives memory in, at least.
+const PAGE: usize = 4096;
 
 /// The division of a database's memory.
 #[derive(Debug)]
@@ -29,6 +43,33 @@ pub(crate) struct Budget {
     used_by_memtables: AtomicUsize,
     used_by_indexes: AtomicUsize,
     page_caches: AtomicUsize,
+    /// No more than one memtable takes, and all memtables have room for.
+    spare: Spare,
+}
+
+/// Chunks that wait.
+#[derive(Default)]
+struct Spare {
+    chunks: Mutex<Vec<Chunk>>,
+    bytes: AtomicUsize,
+    /// What memtables took when chunks were got ready.
+    seen: AtomicUsize,
+}
+
+impl fmt::Debug for Spare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Spare").field(&self.bytes).finish()
+    }
+}
+
+impl Spare {
+    /// Changes the chunks, of which only this thread knows meanwhile.
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Chunk>) -> T) -> T {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut chunks);
+        self.bytes.store(chunks.len() * CHUNK, Ordering::Relaxed);
+        changed
+    }
 }
 
 /// The part of the budget that a page cache has; given back when dropped.
@@ -92,12 +133,58 @@ impl Budget {
             used_by_memtables: AtomicUsize::new(0),
             used_by_indexes: AtomicUsize::new(0),
             page_caches: AtomicUsize::new(0),
+            spare: Spare::default(),
         }
+    }
+
+    /// Memory for a memtable, with anything in it. Its owner notes that memtables have grown.
+    pub(crate) fn take_chunk(&self) -> Chunk {
+        let spare = match self.spare.bytes.load(Ordering::Relaxed) {
+            0 => None,
+            _ => self.spare.change(Vec::pop),
+        };
+        spare.unwrap_or_else(|| Box::new_uninit_slice(CHUNK))
+    }
+
+    /// Gets chunks ready if memtables that are not small have grown since the last time: the first touch of their pages
+    /// takes about as long as all else in a put, and is done here, by a background thread.
+    pub(crate) fn prepare_chunks(&self) {
+        let used = self.memtables_used();
+        if self.spare.seen.swap(used, Ordering::Relaxed) >= used || used < CHUNK {
+            return;
+        }
+        let ready = self.spare.bytes.load(Ordering::Relaxed) / CHUNK;
+        for _ in ready..READY {
+            let mut chunk = Box::new_uninit_slice(CHUNK);
+            chunk.iter_mut().step_by(PAGE).for_each(|byte| _ = byte.write(0));
+            self.give_chunk(chunk);
+        }
+    }
+
+    /// Memory that a memtable no longer needs.
+    pub(crate) fn give_chunk(&self, chunk: Chunk) {
+        let most = self.memtable.min(self.memtables.saturating_sub(self.memtables_used()));
+        let has_room = |chunks: &Vec<_>| (chunks.len() + 1) * CHUNK <= most;
+        // What finds no room is freed outside the lock.
+        let mut chunk = Some(chunk);
+        self.spare.change(|chunks| {
+            if has_room(chunks) {
+                chunks.extend(chunk.take());
+            }
+        });
     }
 
     /// Notes that a memtable has grown.
     pub(crate) fn grow_memtables(&self, bytes: usize) {
-        self.used_by_memtables.fetch_add(bytes, Ordering::Relaxed);
+        let used = self.used_by_memtables.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let spare = self.spare.bytes.load(Ordering::Relaxed);
+        let excess = (used + spare).saturating_sub(self.memtables).min(spare);
+        if excess > 0 {
+            let gone = self.spare.change(|chunks| {
+                chunks.split_off(chunks.len().saturating_sub(excess.div_ceil(CHUNK)))
+            });
+            drop(gone);
+        }
     }
 
     /// Notes that a memtable is gone.
@@ -146,6 +233,31 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spare_chunks_stay_within_what_memtables_have() {
+        let budget = Budget::new(64 << 20);
+        let spare = || budget.spare.bytes.load(Ordering::Relaxed) / CHUNK;
+        let chunks: Vec<_> = (0..10).map(|_| budget.take_chunk()).collect();
+        chunks.into_iter().for_each(|chunk| budget.give_chunk(chunk));
+        assert_eq!(spare(), 7, "no more than one memtable takes");
+        budget.grow_memtables(20 << 20);
+        assert_eq!(spare(), 3);
+        let taken = budget.take_chunk();
+        assert_eq!(spare(), 2);
+        budget.grow_memtables(4 << 20);
+        assert_eq!(spare(), 0);
+        budget.give_chunk(taken);
+        assert_eq!(spare(), 0);
+        budget.shrink_memtables(24 << 20);
+        budget.give_chunk(budget.take_chunk());
+        assert_eq!(spare(), 1);
+        budget.prepare_chunks();
+        assert_eq!(spare(), 1, "nothing has grown");
+        budget.grow_memtables(2 << 20);
+        budget.prepare_chunks();
+        assert_eq!(spare(), READY);
+    }
 
     #[test]
     fn page_caches_take_from_what_reads_have_and_give_it_back() {

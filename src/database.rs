@@ -349,6 +349,7 @@ impl Inner {
         }
         open.target.engine.set_layer(layer)?;
         open.files.keep_only(layer);
+        self.shared.budget.prepare_chunks();
         self.shared.open_files.rebalance();
         Ok(())
     }
@@ -497,6 +498,7 @@ impl Inner {
 
     /// Divides memory anew between writing and reading.
     pub(crate) fn rebalance_memory(&self) {
+        self.shared.budget.prepare_chunks();
         self.shared.open_files.rebalance();
     }
 

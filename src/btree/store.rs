@@ -13,7 +13,7 @@
 //! freezes memtables. The file is written by who holds `writer`: the flush thread, or one who compacts or closes. Order of
 //! locks: `writer`, `reached`, then `swap`, which is held over no I/O.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, Result};
 use crate::iter::{Either, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Work};
-use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, MemtableCursor, Memtables};
+use crate::memtable::{Frozen, MemtableCursor, Memtables};
 use crate::options::{EngineKind, TreeOptions};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
 use crate::vfs::{Access, Layer};
@@ -92,8 +92,6 @@ pub(crate) struct Store {
     reached: Mutex<Reached>,
     persisted: AtomicU64,
     reach: AtomicU64,
-    /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
-    learning: AtomicBool,
     flushes: AtomicU64,
     compactions: AtomicU64,
     this: Weak<Self>,
@@ -154,7 +152,7 @@ impl Store {
             most_kept,
         ));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
-        let memtables = Memtables::new(b"", &context.budget);
+        let memtables = Memtables::new(&context.budget);
         let unused = writer.space().unused();
         let state = State { memtables, root, older: Vec::new(), meta, unused };
         Ok(Arc::new_cyclic(|this| Self {
@@ -165,7 +163,6 @@ impl Store {
             reached: Mutex::new(Reached { layer, most_cached, memory }),
             persisted: AtomicU64::new(meta.persisted),
             reach: AtomicU64::new(meta.reach),
-            learning: AtomicBool::new(true),
             flushes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
             this: Weak::clone(this),
@@ -199,7 +196,6 @@ impl Store {
     fn freeze(&self, last: Seqno) {
         let next = self.state.load().memtables.next(&self.context.budget);
         let Some(next) = next else { return };
-        self.learning.store(false, Ordering::Relaxed);
         self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();
     }
@@ -445,17 +441,14 @@ impl Engine for Store {
         self.state.load().memtables.active.insert(write.key, trailer, write.value);
     }
 
+    fn prefetch(&self, key: &[u8]) {
+        self.state.load().memtables.active.prefetch(key);
+    }
+
     fn end_batch(&self, last: Seqno) {
-        let state = self.state.load();
-        let active = &state.memtables.active;
-        if active.memory() >= self.context.budget.memtable {
+        let is_full = self.state.load().memtables.active.memory() >= self.context.budget.memtable;
+        if is_full {
             self.freeze(last);
-        } else if active.entries() >= ENTRIES_TO_LEARN_FROM && self.learning.load(Ordering::Relaxed)
-        {
-            self.learning.store(false, Ordering::Relaxed);
-            if let Some(learned) = active.with_learned_prefix(&self.context.budget) {
-                self.change_state(|state| state.memtables.active = Arc::new(learned));
-            }
         }
     }
 

@@ -9,7 +9,7 @@
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -23,13 +23,12 @@ use super::table::{ReadMode, TableOptions};
 use super::version::{
     Edit, Home, LEVELS, Manifest, TableFile, Version, check_tables_exist, remove_leftovers,
 };
-use crate::base::key::common_prefix_len;
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
-use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables};
+use crate::memtable::{Frozen, Memtables};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::Layer;
@@ -46,8 +45,6 @@ pub(crate) struct Tree {
     persisted: AtomicU64,
     jobs: Jobs,
     pressure: AtomicU32,
-    /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
-    learning: AtomicBool,
     flushes: AtomicU64,
     compactions: AtomicU64,
     this: Weak<Self>,
@@ -78,10 +75,8 @@ impl Tree {
         let budget = &context.budget;
         let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
         let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
-        let prefix = version.ends().map(|(a, b)| a[..common_prefix_len(a, b)].to_vec());
-        let memtables = Memtables::new(prefix.as_deref().unwrap_or_default(), budget);
+        let memtables = Memtables::new(budget);
         let pressure = policy::pressure(&version);
-        let learning = prefix.is_none();
         let state = State { memtables, version: Arc::new(version) };
         Arc::new_cyclic(|this| Self {
             persisted: AtomicU64::new(manifest.persisted()),
@@ -93,7 +88,6 @@ impl Tree {
             manifest: Mutex::new(manifest),
             jobs: Jobs::new(&context),
             pressure: AtomicU32::new(pressure),
-            learning: AtomicBool::new(learning),
             flushes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
             this: this.clone(),
@@ -116,7 +110,6 @@ impl Tree {
     fn freeze(&self, last: Seqno) {
         let next = self.state.load().memtables.next(&self.context.budget);
         let Some(next) = next else { return };
-        self.learning.store(false, Ordering::Relaxed);
         self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();
     }
@@ -267,17 +260,14 @@ impl Engine for Tree {
         self.state.load().memtables.active.insert(write.key, trailer, write.value);
     }
 
+    fn prefetch(&self, key: &[u8]) {
+        self.state.load().memtables.active.prefetch(key);
+    }
+
     fn end_batch(&self, last: Seqno) {
-        let state = self.state.load();
-        let active = &state.memtables.active;
-        if active.memory() >= self.context.budget.memtable {
+        let is_full = self.state.load().memtables.active.memory() >= self.context.budget.memtable;
+        if is_full {
             self.freeze(last);
-        } else if active.entries() >= ENTRIES_TO_LEARN_FROM && self.learning.load(Ordering::Relaxed)
-        {
-            self.learning.store(false, Ordering::Relaxed);
-            if let Some(learned) = active.with_learned_prefix(&self.context.budget) {
-                self.change_state(|state| state.memtables.active = Arc::new(learned));
-            }
         }
     }
 

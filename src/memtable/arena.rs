@@ -1,25 +1,32 @@
-//! The memory of a memtable: blocks that are given out piece by piece, and freed all at once.
+//! Memory that is given out piece by piece, and freed all at once.
 //!
-//! A piece is named by a [`Place`], which the index keeps in half a word. Memory is taken in chunks of at
-//! most 1 MiB (the first ones are smaller, so that a small keyspace stays small). Values too large for a
-//! chunk get memory of their own.
+//! A piece is named by a [`Place`], which indexes keep in half a word. Memory is taken in chunks of at
+//! most 1 MiB (the first ones are smaller, so that a small keyspace stays small). Full ones come from the budget, where
+//! those of former memtables wait. Values too large for a chunk get memory of their own.
 //!
-//! Thread safety: one thread allocates, behind the memtable's writer lock; any thread resolves places it
-//! got through an acquiring load of something the writer released.
+//! An arena of entries has nothing else in it, and can be walked over in the order they came: behind the last
+//! entry of a chunk that was left stands [`END`].
+//!
+//! Thread safety: one thread allocates, behind a lock that guards the pen; any thread resolves places it
+//! got through an acquiring load of something the allocating one released.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::budget::Budget;
 
 /// Places are multiples of this many bytes, and so aligned.
 const UNIT: usize = 16;
 /// The largest alignment given.
 const CHUNK_ALIGN: usize = 64;
+/// How many bits a place has: 4096 chunks, 4 GiB.
+pub(super) const PLACE_BITS: u32 = 28;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
 const UNIT_BITS: u32 = 16;
 const CHUNK: usize = UNIT << UNIT_BITS;
-/// How many bits a place has: 4096 chunks, 4 GiB.
-const PLACE_BITS: u32 = 28;
 const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
 /// The size of a kind's first chunk; each next one is twice as large, up to a full one.
 const FIRST_CHUNK: usize = 4 << 10;
@@ -30,9 +37,14 @@ const FIRST_CHUNK: usize = 4 << 10;
 #[repr(usize)]
 pub(super) enum Kind {
     Entry,
+    Segment,
     Leaf,
     Inner,
 }
+
+/// What stands where an entry would begin, when the next one is the first of the next chunk. No trailer looks
+/// like it.
+const END: u64 = u64::MAX;
 
 /// The chunk a kind of piece is taken from.
 #[derive(Clone, Copy, Default, Debug)]
@@ -51,12 +63,69 @@ type Table = [AtomicPtr<u8>];
 
 /// What only the allocating thread may touch. It owns all memory of the arena, by pointers that readers have
 /// copies of; it is freed when this is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pen {
     tables: Vec<NonNull<Table>>,
-    chunks: Vec<(NonNull<u8>, Layout)>,
+    chunks: Vec<Chunk>,
     large: Vec<NonNull<[u8]>>,
-    current: [Current; 3],
+    current: [Current; 4],
+    budget: Arc<Budget>,
+}
+
+/// Memory that pieces are given out from.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    start: NonNull<u8>,
+    memory: Memory,
+}
+
+/// Whom the memory of a chunk goes back to.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    System(Layout),
+    Budget(NonNull<[MaybeUninit<u8>]>),
+}
+
+impl Chunk {
+    /// A chunk of at least `size` bytes.
+    fn new(budget: &Budget, size: usize) -> Self {
+        if size == CHUNK {
+            let memory = NonNull::from(Box::leak(budget.take_chunk()));
+            let bytes = memory.cast::<u8>();
+            let first = bytes.align_offset(CHUNK_ALIGN);
+            debug_assert!(first + CHUNK <= memory.len());
+            // SAFETY: chunks of the budget are larger than ours by what the alignment may take.
+            return Self { start: unsafe { bytes.add(first) }, memory: Memory::Budget(memory) };
+        }
+        let layout = Layout::from_size_align(size, CHUNK_ALIGN).expect("a valid layout");
+        // SAFETY: the layout's size is not zero.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        Self { start, memory: Memory::System(layout) }
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// It is done once, and nobody uses the chunk any more.
+    unsafe fn free(self, budget: &Budget) {
+        match self.memory {
+            // SAFETY: it was allocated with this layout; and as the caller promises.
+            Memory::System(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Memory::Budget(memory) => {
+                // SAFETY: it came from a box; and as the caller promises.
+                budget.give_chunk(unsafe { Box::from_raw(memory.as_ptr()) });
+            }
+        }
+    }
+}
+
+impl Pen {
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        let (tables, chunks, large) = (Vec::new(), Vec::new(), Vec::new());
+        Self { tables, chunks, large, current: Default::default(), budget: Arc::clone(budget) }
+    }
 }
 
 // SAFETY: the pointers are to memory this value owns, which has no ties to a thread.
@@ -64,10 +133,9 @@ unsafe impl Send for Pen {}
 
 impl Drop for Pen {
     fn drop(&mut self) {
-        for &(chunk, layout) in &self.chunks {
-            // SAFETY: the chunk was allocated with this layout and is freed once, here; the arena's
-            // owner is going away, so nobody reads it any more.
-            unsafe { dealloc(chunk.as_ptr(), layout) };
+        for chunk in &self.chunks {
+            // SAFETY: it is freed once, here; the arena's owner is going away, so nobody reads it any more.
+            unsafe { chunk.free(&self.budget) };
         }
         for &table in &self.tables {
             // SAFETY: it came from a box, and goes back into one once, here; as above.
@@ -98,7 +166,7 @@ impl Arena {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`: 16, 32 or 64.
+    /// Gives out `len` bytes, at most [`largest`](Self::largest), aligned to `align`, a power of two from 16 to 64.
     pub(super) fn allocate(
         &self,
         pen: &mut Pen,
@@ -107,13 +175,20 @@ impl Arena {
         align: usize,
     ) -> (Place, NonNull<u8>) {
         let len = len.next_multiple_of(UNIT);
-        debug_assert!(len <= CHUNK && align <= CHUNK_ALIGN);
+        debug_assert!(len <= Self::largest() && align <= CHUNK_ALIGN);
         let mut current = pen.current[kind as usize];
         current.used = current.used.next_multiple_of(align);
-        if current.used + len > current.size {
-            current = self.add_chunk(pen, len, current.size);
+        let end = if kind == Kind::Entry { UNIT } else { 0 };
+        if current.used + len + end > current.size {
+            if end > 0 && current.size > 0 {
+                let chunk = pen.chunks[current.chunk].start;
+                // SAFETY: a unit is kept free behind the entries, aligned for a word, and nobody reads it before
+                // an entry of the next chunk is made known.
+                unsafe { chunk.add(current.used).cast::<u64>().write(END) };
+            }
+            current = self.add_chunk(pen, len + end, current.size);
         }
-        let (chunk, _) = pen.chunks[current.chunk];
+        let chunk = pen.chunks[current.chunk].start;
         let place = ((current.chunk << UNIT_BITS) | (current.used / UNIT)) as Place;
         // SAFETY: `used + len` is at most the chunk's size.
         let piece = unsafe { chunk.add(current.used) };
@@ -122,9 +197,33 @@ impl Arena {
         (place, piece)
     }
 
+    /// Takes back what is behind the first `len` bytes of the piece of `before` bytes that was given out last.
+    pub(super) fn trim(pen: &mut Pen, kind: Kind, before: usize, len: usize) {
+        debug_assert!(len <= before);
+        let units = before.div_ceil(UNIT) - len.div_ceil(UNIT);
+        pen.current[kind as usize].used -= units * UNIT;
+    }
+
     /// The largest piece that is given out.
     pub(super) const fn largest() -> usize {
-        CHUNK
+        CHUNK - UNIT
+    }
+
+    /// The place behind the entry at `place`, which takes `len` bytes: of the entry that came next.
+    ///
+    /// # Safety
+    /// As for [`resolve`](Self::resolve); an entry came next, which this thread heard of in the same way.
+    pub(super) unsafe fn following(&self, place: Place, len: usize) -> Place {
+        let next = place + len.div_ceil(UNIT) as Place;
+        // SAFETY: in the same chunk there is either the next entry or `END` behind this one; both begin with a
+        // word that has been written, and is never changed.
+        let word = unsafe { self.resolve(next).cast::<u64>().read() };
+        if word == END { Self::chunk_behind(place) } else { next }
+    }
+
+    /// The first place of the chunk behind that of `place`.
+    fn chunk_behind(place: Place) -> Place {
+        ((place >> UNIT_BITS) + 1) << UNIT_BITS
     }
 
     /// Keeps a copy of `bytes` that is too large for a piece; it lives as long as the pen.
@@ -139,23 +238,19 @@ impl Arena {
         let index = pen.chunks.len();
         assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
         let size = (2 * before).clamp(FIRST_CHUNK, CHUNK).max(need);
-        let layout = Layout::from_size_align(size, CHUNK_ALIGN).expect("a valid layout");
-        // SAFETY: the layout's size is not zero.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        pen.chunks.push((chunk, layout));
+        let chunk = Chunk::new(&pen.budget, size);
+        pen.chunks.push(chunk);
         self.allocated.fetch_add(size, Ordering::Relaxed);
         match pen.tables.last() {
             Some(table) if index < table.len() => {
                 // SAFETY: the table lives as long as the pen, and is only used as atomics.
                 let pointers = unsafe { table.as_ref() };
-                pointers[index].store(chunk.as_ptr(), Ordering::Release);
+                pointers[index].store(chunk.start.as_ptr(), Ordering::Release);
             }
             _ => {
                 let len = (2 * index).max(16);
                 let pointer =
-                    |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |(c, _)| c.as_ptr());
+                    |i: usize| pen.chunks.get(i).map_or(ptr::null_mut(), |c| c.start.as_ptr());
                 let table: Box<Table> = (0..len).map(|i| AtomicPtr::new(pointer(i))).collect();
                 let table = NonNull::from(Box::leak(table));
                 pen.tables.push(table);

@@ -1,4 +1,4 @@
-//! The memtable's index: a B+ tree in memory that one thread extends while any number read it.
+//! Entries in order: a B+ tree in memory that one thread extends while any number read it.
 //!
 //! A node has 15 slots that are filled in the order entries come; which slot is how manyth in key order
 //! stands in one word, the node's *order* (the idea is Masstree's permutation: Mao, Kohler and Morris,
@@ -7,7 +7,7 @@
 //! A slot in use is never written again, but for the child of an inner node.
 //!
 //! Each slot carries the *head* of its entry's key: the first eight bytes behind the prefix that the keys of
-//! the memtable are known to share. A search looks at an entry itself only where heads are equal.
+//! the entries are known to share. A search looks at an entry itself only where heads are equal.
 //!
 //! ```text
 //! order := count (4 bits), then from bit 4 on 4 bits for each slot in key order
@@ -18,7 +18,7 @@
 //!
 //! A full node is not changed: its slots are copied to two new ones. First the right one is made known in
 //! the parent, which changes nothing for readers, as the old node still has all; then the old node's place
-//! is taken by the left one. Readers in the old node find it as it was. Old nodes are freed with the arena;
+//! is taken by the left one. Readers in the old node find it as it was. Old nodes are freed with their arena;
 //! all together they take about as much memory as the live ones.
 //!
 //! Entries that come in ascending order fill nodes completely: the rightmost nodes are not split in half.
@@ -80,11 +80,11 @@ impl SlotOrder {
 
 /// What a slot holds, while nodes are made.
 #[derive(Clone, Copy, Default, Debug)]
-struct Slot {
-    head: u64,
-    entry: Place,
+pub(super) struct Slot {
+    pub(super) head: u64,
+    pub(super) entry: Place,
     /// 0 in leaves.
-    child: Place,
+    pub(super) child: Place,
 }
 
 /// What is searched for.
@@ -110,7 +110,14 @@ struct Path {
     height: usize,
 }
 
-/// The index of one memtable. All calls get the same arena.
+/// Where the nodes of an index lie, and the entries it puts in order.
+#[derive(Clone, Copy)]
+pub(super) struct Arenas<'a> {
+    pub(super) nodes: &'a Arena,
+    pub(super) entries: &'a Arena,
+}
+
+/// A sorted index. All calls get the same arenas.
 #[derive(Debug)]
 pub(super) struct Index {
     /// Place of the root, and above it the number of levels of inner nodes.
@@ -118,10 +125,20 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// An empty index.
-    pub(super) fn new(arena: &Arena, pen: &mut Pen) -> Self {
-        let leaf = make_leaf(arena, pen, &[]);
-        Self { root: AtomicU64::new(u64::from(leaf)) }
+    /// An index of entries that are there already, in order, with full nodes.
+    pub(super) fn new(nodes: &Arena, pen: &mut Pen, sorted: &[Slot]) -> Self {
+        let leaf = |slots: &[Slot]| Slot { child: make_leaf(nodes, pen, slots), ..slots[0] };
+        let mut level: Vec<_> = sorted.chunks(SLOTS).map(leaf).collect();
+        if level.is_empty() {
+            level.push(Slot { child: make_leaf(nodes, pen, &[]), ..Slot::default() });
+        }
+        let mut height = 0;
+        while level.len() > 1 {
+            let inner = |slots: &[Slot]| Slot { child: make_inner(nodes, pen, slots), ..slots[0] };
+            level = level.chunks(SLOTS).map(inner).collect();
+            height += 1;
+        }
+        Self { root: AtomicU64::new(height << 32 | u64::from(level[0].child)) }
     }
 
     fn root(&self) -> (Place, usize) {
@@ -131,95 +148,100 @@ impl Index {
 
     // ---- reading ----
 
-    /// The newest entry of the target's key that is not before the target. Where there is none, mostly no
-    /// entry is looked at.
-    #[inline]
-    pub(super) fn find<'a>(&self, arena: &'a Arena, target: Target<'_>) -> Option<Entry<'a>> {
-        let position = self.lower_bound(arena, target)?;
-        let slot = position.order.slot(position.at);
-        let node = leaf(arena, position.leaf);
-        if node.heads[slot].load(Ordering::Relaxed) != target.head {
-            return None;
-        }
-        Some(position.entry(arena)).filter(|entry| entry.key() == target.key)
-    }
-
     /// The first entry that is not before `target`.
     #[inline]
-    pub(super) fn lower_bound(&self, arena: &Arena, target: Target<'_>) -> Option<Position> {
+    pub(super) fn lower_bound(&self, arenas: Arenas<'_>, target: Target<'_>) -> Option<Position> {
         let (mut place, height) = self.root();
         // The last place on the way where it was possible to go further right.
         let mut right = None;
         for level in (0..height).rev() {
-            let node = inner(arena, place);
+            let node = inner(arenas, place);
             let (child, next) = node.read(|order| {
-                let at = node.slots.child_for(arena, order, target);
+                let at = node.slots.child_for(arenas, order, target);
                 (node.child(order, at), (at + 1 < order.count()).then(|| node.child(order, at + 1)))
             });
             right = next.map(|next| (level, next)).or(right);
             place = child;
-            prefetch_leaf(arena, place);
+            prefetch_leaf(arenas, place);
         }
-        let node = leaf(arena, place);
+        let node = leaf(arenas, place);
         let order = order_of(node);
-        let at = node.lower_bound(arena, order, target);
+        let at = node.lower_bound(arenas, order, target);
         if at < order.count() {
             return Some(Position { leaf: place, order, at });
         }
-        right.and_then(|(levels, place)| outermost(arena, place, levels, Side::First))
+        right.and_then(|(levels, place)| outermost(arenas, place, levels, Side::First))
     }
 
     /// The first entry behind `target`, which is an entry's own.
-    pub(super) fn after(&self, arena: &Arena, target: Target<'_>) -> Option<Position> {
-        self.lower_bound(arena, Target { trailer: target.trailer.just_older(), ..target })
+    pub(super) fn after(&self, arenas: Arenas<'_>, target: Target<'_>) -> Option<Position> {
+        self.lower_bound(arenas, Target { trailer: target.trailer.just_older(), ..target })
     }
 
     /// The last entry before `target`.
-    pub(super) fn before(&self, arena: &Arena, target: Target<'_>) -> Option<Position> {
+    pub(super) fn before(&self, arenas: Arenas<'_>, target: Target<'_>) -> Option<Position> {
         let (mut place, height) = self.root();
         let mut left = None;
         for level in (0..height).rev() {
-            let node = inner(arena, place);
+            let node = inner(arenas, place);
             let (child, previous) = node.read(|order| {
-                let at = node.slots.child_for(arena, order, target);
+                let at = node.slots.child_for(arenas, order, target);
                 (node.child(order, at), at.checked_sub(1).map(|at| node.child(order, at)))
             });
             left = previous.map(|previous| (level, previous)).or(left);
             place = child;
         }
-        let node = leaf(arena, place);
+        let node = leaf(arenas, place);
         let order = order_of(node);
-        let at = node.lower_bound(arena, order, target);
+        let at = node.lower_bound(arenas, order, target);
         if at > 0 {
             return Some(Position { leaf: place, order, at: at - 1 });
         }
-        left.and_then(|(levels, place)| outermost(arena, place, levels, Side::Last))
+        left.and_then(|(levels, place)| outermost(arenas, place, levels, Side::Last))
     }
 
     /// The first or the last entry of all.
-    pub(super) fn end(&self, arena: &Arena, side: Side) -> Option<Position> {
+    pub(super) fn end(&self, arenas: Arenas<'_>, side: Side) -> Option<Position> {
         let (root, height) = self.root();
-        outermost(arena, root, height, side)
+        outermost(arenas, root, height, side)
     }
 
     // ---- writing ----
 
+    /// Asks for the leaf that [`insert`](Self::insert) will look at.
+    pub(super) fn prefetch(&self, arenas: Arenas<'_>, target: Target<'_>) {
+        let (mut node, height) = self.root();
+        for _ in 0..height {
+            let inner = inner(arenas, node);
+            let order = order_of(&inner.slots);
+            let at = inner.slots.child_for(arenas, order, target);
+            node = inner.children[order.slot(at)].load(Ordering::Relaxed);
+        }
+        prefetch_leaf(arenas, node);
+    }
+
     /// Adds the entry at `place`, which `target` describes and which is not there yet.
-    pub(super) fn insert(&self, arena: &Arena, pen: &mut Pen, target: Target<'_>, place: Place) {
+    pub(super) fn insert(
+        &self,
+        arenas: Arenas<'_>,
+        pen: &mut Pen,
+        target: Target<'_>,
+        place: Place,
+    ) {
         let mut path = Path::default();
         let (mut node, height) = self.root();
         path.height = height;
         for level in (0..height).rev() {
-            let inner = inner(arena, node);
+            let inner = inner(arenas, node);
             let order = order_of(&inner.slots);
-            let at = inner.slots.child_for(arena, order, target);
+            let at = inner.slots.child_for(arenas, order, target);
             path.steps[level] = Some((node, order, at));
             node = inner.children[order.slot(at)].load(Ordering::Relaxed);
-            prefetch_leaf(arena, node);
+            prefetch_leaf(arenas, node);
         }
-        let leaf = leaf(arena, node);
+        let leaf = leaf(arenas, node);
         let order = order_of(leaf);
-        let at = leaf.lower_bound(arena, order, target);
+        let at = leaf.lower_bound(arenas, order, target);
         let slot = Slot { head: target.head, entry: place, child: 0 };
         if order.count() < SLOTS {
             leaf.add(order, at, slot);
@@ -227,16 +249,16 @@ impl Index {
         }
         let all = with_slot(&leaf.slots(order, None), at, slot);
         let (left, right) = split(&all, at);
-        let left = make_leaf(arena, pen, left);
+        let left = make_leaf(arenas.nodes, pen, left);
         let first = right[0];
-        let right = make_leaf(arena, pen, right);
-        self.replace(arena, pen, &path, 0, left, Slot { child: right, ..first });
+        let right = make_leaf(arenas.nodes, pen, right);
+        self.replace(arenas, pen, &path, 0, left, Slot { child: right, ..first });
     }
 
     /// Puts `left` and `right` into the place of the child that the path took at `level`.
     fn replace(
         &self,
-        arena: &Arena,
+        arenas: Arenas<'_>,
         pen: &mut Pen,
         path: &Path,
         level: usize,
@@ -245,12 +267,12 @@ impl Index {
     ) {
         let Some((place, order, at)) = path.steps[level] else {
             let first = Slot { child: left, ..Slot::default() };
-            let root = make_inner(arena, pen, &[first, right]);
+            let root = make_inner(arenas.nodes, pen, &[first, right]);
             let height = path.height as u64 + 1;
             self.root.store(height << 32 | u64::from(root), Ordering::Release);
             return;
         };
-        let node = inner(arena, place);
+        let node = inner(arenas, place);
         if order.count() < SLOTS {
             node.children[order.count()].store(right.child, Ordering::Relaxed);
             node.slots.add(order, at + 1, right);
@@ -261,10 +283,10 @@ impl Index {
         slots[at].child = left;
         let all = with_slot(&slots, at + 1, right);
         let (left, right) = split(&all, at + 1);
-        let left = make_inner(arena, pen, left);
+        let left = make_inner(arenas.nodes, pen, left);
         let first = right[0];
-        let right = make_inner(arena, pen, right);
-        self.replace(arena, pen, path, level + 1, left, Slot { child: right, ..first });
+        let right = make_inner(arenas.nodes, pen, right);
+        self.replace(arenas, pen, path, level + 1, left, Slot { child: right, ..first });
     }
 }
 
@@ -278,39 +300,34 @@ pub(super) enum Side {
 impl Position {
     /// The entry.
     #[inline]
-    pub(super) fn entry(self, arena: &Arena) -> Entry<'_> {
+    pub(super) fn entry(self, arenas: Arenas<'_>) -> Entry<'_> {
         entry(
-            arena,
-            leaf(arena, self.leaf).entries[self.order.slot(self.at)].load(Ordering::Relaxed),
+            arenas,
+            leaf(arenas, self.leaf).entries[self.order.slot(self.at)].load(Ordering::Relaxed),
         )
     }
 
-    /// The next entry of the same leaf, as the leaf was.
+    /// The entry `by` further, if it is in the same leaf, as the leaf was.
     #[inline]
-    pub(super) fn next(self) -> Option<Self> {
-        (self.at + 1 < self.order.count()).then_some(Self { at: self.at + 1, ..self })
-    }
-
-    /// The previous entry of the same leaf, as the leaf was.
-    #[inline]
-    pub(super) fn prev(self) -> Option<Self> {
-        Some(Self { at: self.at.checked_sub(1)?, ..self })
+    pub(super) fn step(self, by: isize) -> Option<Self> {
+        let at = self.at.checked_add_signed(by).filter(|&at| at < self.order.count())?;
+        Some(Self { at, ..self })
     }
 }
 
 impl Leaf {
     /// How many entries are before `target`.
     #[inline]
-    fn lower_bound(&self, arena: &Arena, order: SlotOrder, target: Target<'_>) -> usize {
-        self.count_while(arena, order, 0, target, |entry| {
+    fn lower_bound(&self, arenas: Arenas<'_>, order: SlotOrder, target: Target<'_>) -> usize {
+        self.count_while(arenas, order, 0, target, |entry| {
             compare((entry.key(), entry.trailer()), (target.key, target.trailer)) == Order::Less
         })
     }
 
     /// Which child leads to the first entry not before `target`, or to where it would be.
     #[inline]
-    fn child_for(&self, arena: &Arena, order: SlotOrder, target: Target<'_>) -> usize {
-        let past = self.count_while(arena, order, 1, target, |entry| {
+    fn child_for(&self, arenas: Arenas<'_>, order: SlotOrder, target: Target<'_>) -> usize {
+        let past = self.count_while(arenas, order, 1, target, |entry| {
             compare((entry.key(), entry.trailer()), (target.key, target.trailer)) != Order::Greater
         });
         past - 1
@@ -321,7 +338,7 @@ impl Leaf {
     #[inline]
     fn count_while<'a>(
         &self,
-        arena: &'a Arena,
+        arenas: Arenas<'a>,
         order: SlotOrder,
         from: usize,
         target: Target<'_>,
@@ -336,7 +353,7 @@ impl Leaf {
         while at < count {
             let slot = order.slot(at);
             let ties = self.heads[slot].load(Ordering::Relaxed) == target.head;
-            if !(ties && goes_before(entry(arena, self.entries[slot].load(Ordering::Relaxed)))) {
+            if !(ties && goes_before(entry(arenas, self.entries[slot].load(Ordering::Relaxed)))) {
                 break;
             }
             at += 1;
@@ -407,28 +424,28 @@ fn order_of(leaf: &Leaf) -> SlotOrder {
 }
 
 /// The first or last entry below the node at `place`, which has `levels` levels of inner nodes.
-fn outermost(arena: &Arena, mut place: Place, levels: usize, side: Side) -> Option<Position> {
+fn outermost(arenas: Arenas<'_>, mut place: Place, levels: usize, side: Side) -> Option<Position> {
     let pick = |count: usize| if side == Side::First { Some(0) } else { count.checked_sub(1) };
     for _ in 0..levels {
-        let node = inner(arena, place);
+        let node = inner(arenas, place);
         place = node.read(|order| Some(node.child(order, pick(order.count())?)))?;
     }
-    let order = order_of(leaf(arena, place));
+    let order = order_of(leaf(arenas, place));
     let at = pick(order.count()).filter(|&at| at < order.count())?;
     Some(Position { leaf: place, order, at })
 }
 
-fn make_leaf(arena: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {
-    let (place, start) = arena.allocate(pen, Kind::Leaf, size_of::<Leaf>(), align_of::<Leaf>());
+fn make_leaf(nodes: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {
+    let (place, start) = nodes.allocate(pen, Kind::Leaf, size_of::<Leaf>(), align_of::<Leaf>());
     // SAFETY: the piece is as large as a leaf and aligned like one, and not yet shared.
     unsafe { start.cast::<Leaf>().write(new_leaf(slots)) };
     place
 }
 
-fn make_inner(arena: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {
+fn make_inner(nodes: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {
     let child = |slot: usize| AtomicU32::new(slots.get(slot).map_or(0, |slot| slot.child));
     let node = Inner { slots: new_leaf(slots), children: std::array::from_fn(child) };
-    let (place, start) = arena.allocate(pen, Kind::Inner, size_of::<Inner>(), align_of::<Inner>());
+    let (place, start) = nodes.allocate(pen, Kind::Inner, size_of::<Inner>(), align_of::<Inner>());
     // SAFETY: the piece is as large as an inner node and aligned like one, and not yet shared.
     unsafe { start.cast::<Inner>().write(node) };
     place
@@ -445,29 +462,29 @@ fn new_leaf(slots: &[Slot]) -> Leaf {
 }
 
 #[inline]
-fn leaf(arena: &Arena, place: Place) -> &Leaf {
+fn leaf(arenas: Arenas<'_>, place: Place) -> &Leaf {
     // SAFETY: places of nodes come from the root, from children and from positions, which were stored
     // with release after the node was made, and loaded with acquire. An inner node begins with a leaf.
-    unsafe { arena.resolve(place).cast::<Leaf>().as_ref() }
+    unsafe { arenas.nodes.resolve(place).cast::<Leaf>().as_ref() }
 }
 
 #[inline]
-fn inner(arena: &Arena, place: Place) -> &Inner {
+fn inner(arenas: Arenas<'_>, place: Place) -> &Inner {
     // SAFETY: as for `leaf`; callers count levels, and ask for inner nodes only above the leaves.
-    unsafe { arena.resolve(place).cast::<Inner>().as_ref() }
+    unsafe { arenas.nodes.resolve(place).cast::<Inner>().as_ref() }
 }
 
 /// Asks for all lines of the leaf at `place` at once: they would be waited for one after the other otherwise.
 #[inline]
-fn prefetch_leaf(arena: &Arena, place: Place) {
-    let leaf = leaf(arena, place);
+fn prefetch_leaf(arenas: Arenas<'_>, place: Place) {
+    let leaf = leaf(arenas, place);
     prefetch(&leaf.order);
     prefetch(&leaf.heads[SLOTS - 1]);
     prefetch(&leaf.entries[SLOTS - 1]);
 }
 
 #[inline]
-fn entry(arena: &Arena, place: Place) -> Entry<'_> {
+fn entry(arenas: Arenas<'_>, place: Place) -> Entry<'_> {
     // SAFETY: places of entries stand in slots that an order, loaded with acquire, says are in use.
-    unsafe { Entry::at(arena, place) }
+    unsafe { Entry::at(arenas.entries, place) }
 }

@@ -3,13 +3,8 @@
 use std::sync::Arc;
 
 use super::{Memtable, MemtableCursor};
-use crate::base::key::common_prefix_len;
 use crate::base::{Seqno, Slice, Trailer};
 use crate::budget::Budget;
-use crate::iter::EntryCursor;
-
-/// After so many entries in a new keyspace's first memtable, the prefix its keys share is known well enough.
-pub(crate) const ENTRIES_TO_LEARN_FROM: u64 = 1024;
 
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone, Debug)]
@@ -28,9 +23,9 @@ pub(crate) struct Memtables {
 }
 
 impl Memtables {
-    /// An empty active one, whose keys are expected to start with `prefix`.
-    pub(crate) fn new(prefix: &[u8], budget: &Arc<Budget>) -> Self {
-        let active = Arc::new(Memtable::new(prefix, Arc::clone(budget)));
+    /// An empty active one.
+    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
+        let active = Arc::new(Memtable::new(Arc::clone(budget)));
         Self { active, frozen: Vec::new() }
     }
 
@@ -54,8 +49,7 @@ impl Memtables {
 
     /// An empty memtable to go on with when the active one is frozen; `None` if that is empty.
     pub(crate) fn next(&self, budget: &Arc<Budget>) -> Option<Arc<Memtable>> {
-        let prefix = self.active.common_prefix()?;
-        Some(Arc::new(Memtable::new(&prefix, Arc::clone(budget))))
+        (!self.active.is_empty()).then(|| Arc::new(Memtable::new(Arc::clone(budget))))
     }
 
     /// Freezes the active one at `last`, and goes on with `next`.
@@ -90,49 +84,21 @@ impl Memtables {
     }
 }
 
-impl Memtable {
-    /// What all its keys start with; `None` if it is empty.
-    fn common_prefix(&self) -> Option<Vec<u8>> {
-        let (mut first, last) = self.ends()?;
-        first.truncate(common_prefix_len(&first, &last));
-        Some(first)
-    }
-
-    /// A copy that has been built with the prefix that its keys turn out to share; `None` if that would gain nothing,
-    /// or take long. Nothing may be inserted meanwhile.
-    pub(crate) fn with_learned_prefix(self: &Arc<Self>, budget: &Arc<Budget>) -> Option<Self> {
-        let prefix = self.common_prefix()?;
-        if prefix.len() <= self.prefix().len() || self.entries() > 16 * ENTRIES_TO_LEARN_FROM {
-            return None;
-        }
-        let learned = Self::new(&prefix, Arc::clone(budget));
-        let mut cursor = self.cursor();
-        let mut moved = cursor.seek_to_first();
-        while moved.is_ok() && cursor.is_valid() {
-            learned.insert(cursor.key(), cursor.trailer(), cursor.value());
-            moved = cursor.next();
-        }
-        learned.set_oldest(self.oldest());
-        Some(learned)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::Kind;
 
     #[test]
-    fn newer_memtables_come_first_and_the_next_one_expects_the_prefix() {
+    fn newer_memtables_come_first() {
         let budget = Arc::new(Budget::new(8 << 20));
-        let mut memtables = Memtables::new(b"", &budget);
+        let mut memtables = Memtables::new(&budget);
         assert!(memtables.next(&budget).is_none() && memtables.oldest().is_none());
         for seqno in 1..=3 {
             let trailer = Trailer::new(seqno, Kind::Put);
             memtables.active.insert(b"same", trailer, &seqno.to_le_bytes());
             memtables.active.insert(&[b's', b'a', seqno as u8], trailer, b"");
             memtables.freeze(memtables.next(&budget).unwrap(), seqno);
-            assert_eq!(memtables.active.prefix(), b"sa");
         }
         for at in 1..=3 {
             let (trailer, value) = memtables.get(b"same", at).unwrap();
@@ -142,29 +108,5 @@ mod tests {
         assert_eq!((memtables.oldest(), memtables.entries()), (Some(1), 6));
         assert_eq!(memtables.oldest_frozen().unwrap().last, 1);
         assert_eq!((memtables.cursors().count(), memtables.active_bytes()), (3, 0));
-    }
-
-    #[test]
-    fn a_prefix_is_learned_when_it_helps() {
-        let budget = Arc::new(Budget::new(8 << 20));
-        let memtable = Arc::new(Memtable::new(b"", Arc::clone(&budget)));
-        for seqno in 1..=100 {
-            let key = format!("prefix {seqno:03}");
-            memtable.insert(key.as_bytes(), Trailer::new(seqno, Kind::Put), key.as_bytes());
-        }
-        let learned = Arc::new(memtable.with_learned_prefix(&budget).unwrap());
-        assert_eq!((learned.prefix(), learned.oldest()), (&b"prefix "[..], Some(1)));
-        let (mut old, mut new) = (memtable.cursor(), learned.cursor());
-        old.seek_to_first().unwrap();
-        new.seek_to_first().unwrap();
-        while old.is_valid() {
-            assert_eq!(
-                (old.key(), old.trailer(), old.value()),
-                (new.key(), new.trailer(), new.value())
-            );
-            old.next().unwrap();
-            new.next().unwrap();
-        }
-        assert!(!new.is_valid() && learned.with_learned_prefix(&budget).is_none());
     }
 }

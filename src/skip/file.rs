@@ -48,6 +48,9 @@ pub(super) struct SortedFile {
     /// Leads to blocks.
     links: Option<Links>,
     cached: Option<Arc<FileBlocks>>,
+    /// Whether blocks are copied out of what the file gives: its views hold on to frames of a page cache, which the block
+    /// cache must not.
+    copies: bool,
     lent: Option<Lent>,
     requests: AtomicU64,
     reads: AtomicU64,
@@ -140,6 +143,7 @@ impl SortedFile {
         };
         let cached = lent.is_none().then(|| FileBlocks::new(Arc::clone(cache), count as usize));
         let mut sorted = Self {
+            copies: file.shares(),
             file,
             identity,
             footer,
@@ -467,6 +471,7 @@ impl SortedFile {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.check(&bytes, target.offset)?;
+        let bytes = if self.copies { View::from(bytes.to_vec()) } else { bytes };
         if let Some(cached) = &self.cached {
             cached.insert(number, bytes.clone());
         }

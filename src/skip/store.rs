@@ -21,7 +21,7 @@
 //! memtables. Order of locks: `manifest`, which is held over the manifest's syncs, then `swap`, which is held over no I/O.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ use crate::contract::{Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
-use crate::memtable::{ENTRIES_TO_LEARN_FROM, Frozen, Memtables};
+use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, SkipOptions};
 use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
@@ -152,8 +152,6 @@ pub(crate) struct Store {
     leftovers: Mutex<BTreeSet<u64>>,
     persisted: AtomicU64,
     progress: Progress,
-    /// Whether the first memtable may still have to be rebuilt with the prefix of its keys.
-    learning: AtomicBool,
     flushes: AtomicU64,
     merges: AtomicU64,
     this: Weak<Self>,
@@ -198,7 +196,7 @@ impl Store {
             budget: Arc::clone(&context.budget),
         });
         let files = open_files(&manifest.contents, &home)?;
-        let memtables = Memtables::new(b"", &context.budget);
+        let memtables = Memtables::new(&context.budget);
         let state = State { memtables, files, older: Vec::new() };
         let reducer = options.reducer();
         let custom = match &reducer {
@@ -222,7 +220,6 @@ impl Store {
             manifest: Mutex::new(manifest),
             leftovers: Mutex::new(leftovers),
             progress: Progress::default(),
-            learning: AtomicBool::new(true),
             flushes: AtomicU64::new(0),
             merges: AtomicU64::new(0),
             this: Weak::clone(this),
@@ -246,7 +243,6 @@ impl Store {
     fn freeze(&self, last: Seqno) {
         let next = self.state.load().memtables.next(&self.context.budget);
         let Some(next) = next else { return };
-        self.learning.store(false, Ordering::Relaxed);
         self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();
     }
@@ -680,17 +676,14 @@ impl Engine for Store {
         self.state.load().memtables.active.insert(write.key, trailer, write.value);
     }
 
+    fn prefetch(&self, key: &[u8]) {
+        self.state.load().memtables.active.prefetch(key);
+    }
+
     fn end_batch(&self, last: Seqno) {
-        let state = self.state.load();
-        let active = &state.memtables.active;
-        if active.memory() >= self.context.budget.memtable {
+        let is_full = self.state.load().memtables.active.memory() >= self.context.budget.memtable;
+        if is_full {
             self.freeze(last);
-        } else if active.entries() >= ENTRIES_TO_LEARN_FROM && self.learning.load(Ordering::Relaxed)
-        {
-            self.learning.store(false, Ordering::Relaxed);
-            if let Some(learned) = active.with_learned_prefix(&self.context.budget) {
-                self.change_state(|state| state.memtables.active = Arc::new(learned));
-            }
         }
     }
 

@@ -82,7 +82,7 @@ impl Tree {
 
     /// Merges the edits, in steps that take so many pages.
     fn apply(&mut self, edits: &Edits, most_pages: u64) {
-        let memtable = Arc::new(Memtable::new(b"", Arc::new(Budget::new(8 << 20))));
+        let memtable = Arc::new(Memtable::new(Arc::new(Budget::new(8 << 20))));
         for (key, value) in edits {
             self.seqno += 1;
             let kind = if value.is_some() { Kind::Put } else { Kind::Delete };
@@ -277,7 +277,7 @@ fn a_walk_that_is_stopped_leaves_all_as_it_was() {
                 (key, (dice.below(3) > 0).then(|| vec![round as u8; 300]))
             })
             .collect();
-        let memtable = Arc::new(Memtable::new(b"", Arc::new(Budget::new(8 << 20))));
+        let memtable = Arc::new(Memtable::new(Arc::new(Budget::new(8 << 20))));
         for (key, value) in &edits {
             let kind = if value.is_some() { Kind::Put } else { Kind::Delete };
             let trailer = Trailer::new(tree.seqno + 1, kind);

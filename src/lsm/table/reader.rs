@@ -144,7 +144,12 @@ impl Table {
     pub(crate) fn take_in(&self, block: usize, stored: &View) -> Result<()> {
         self.check(stored, block)?;
         if let Some(cached) = &self.cached {
-            cached.insert(block, stored.clone());
+            // Views of a page cache hold on to its frames, which a cache must not.
+            let kept = match self.file.shares() {
+                true => View::from(stored.to_vec()),
+                false => stored.clone(),
+            };
+            cached.insert(block, kept);
         }
         Ok(())
     }

@@ -64,13 +64,6 @@ impl Version {
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.levels[level].iter().map(|table| table.meta.len).sum()
     }
-
-    /// The smallest and the largest key of all tables.
-    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
-        let smallest = self.tables().map(|table| &table.meta.smallest[..]).min()?;
-        let largest = self.tables().map(|table| &table.meta.largest[..]).max()?;
-        Some((smallest, largest))
-    }
 }
 
 /// The tables among `tables`, which do not overlap and are in order, that overlap the keys from `smallest`
@@ -122,13 +115,12 @@ mod tests {
         let version = version(&home);
         assert_eq!(ids(version.tables()), [5, 4, 2, 3, 1]);
         assert_eq!((version.level_bytes(0), version.level_bytes(3)), (90, 50));
-        assert_eq!(version.ends(), Some((&b"a"[..], &b"z"[..])));
         let added = [add(&home, 3, 6, (b"d1", b"o")), add(&home, 0, 7, (b"a", b"b"))];
         let next = version.with(&[5, 3], &added).unwrap();
         assert_eq!(ids(next.tables()), [7, 4, 2, 6, 1]);
         assert_eq!(ids(version.tables()), [5, 4, 2, 3, 1], "the version itself never changes");
         let empty = version.with(&[1, 2, 3, 4, 5], &[]).unwrap();
-        assert_eq!((empty.tables().count(), empty.ends()), (0, None));
+        assert_eq!(empty.tables().count(), 0);
         // A table may change its level.
         let moved = version.with(&[4], &[(5, Arc::clone(&version.levels[0][1]))]).unwrap();
         assert_eq!(ids(moved.tables()), [5, 2, 3, 4, 1]);

@@ -1,0 +1,420 @@
+//! The memtable's index for gets: for the hash of each key, the newest entry. It knows no order, and a put
+//! meets two lines of it, which lie side by side.
+//!
+//! It is an extendible hash table (Fagin et al., 1979). The first bits of a key's *tag*, 32 bits of its hash, choose a
+//! segment by way of the directory, and the last ones a bucket of the segment. When a bucket is full, the segment gives
+//! half of its tags to a new one, each in the same slot: a put never moves more than one segment. Segments are then a
+//! bit more than half full.
+//!
+//! ```text
+//! segment := 32 buckets of 16 slots                                                     4096 bytes
+//! slot    := 0, or tag (32 bits), versions (4 bits: 1 to 15, and then it stays 15), place of the newest entry (28 bits)
+//! ```
+//!
+//! Entries with the same tag are one chain, newest first, which their links make. As a rule they are the versions of one
+//! key. Keys are not compared when an entry is added: it becomes the first of its chain.
+//!
+//! If the directory would grow out of proportion, because someone knows keys with like tags, what finds no room is
+//! put into one chain of the table's own, the *crowd*. Its keys are found, slowly. Tags depend on a seed, so it takes
+//! luck.
+//!
+//! Thread safety: one writer at a time, which callers see to. An entry is complete before a release store of
+//! its slot. When a segment is split, the new one is known before slots are taken out of the old one. So
+//! readers that found nothing look whether the tag has moved to another segment meanwhile, and then look there.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+use super::arena::{Arena, Kind, PLACE_BITS, Pen, Place};
+use super::entry::Links;
+use crate::base::prefetch::prefetch;
+use crate::budget::Budget;
+
+const WAYS: usize = 16;
+const BUCKETS: usize = 32;
+const TAG_BITS: u32 = 32;
+/// The directory has no more than this many times as many entries as there are keys.
+const KEYS_FOR_DIRECTORY_ENTRY: u64 = 16;
+/// The bits of a tag that do not choose a bucket.
+const MAX_DEPTH: u32 = TAG_BITS - BUCKETS.ilog2();
+/// Where versions are no longer counted, and entries get jumps.
+const MOST_VERSIONS: u32 = 15;
+/// No crowd.
+const NOBODY: u32 = u32::MAX;
+
+type Bucket = [AtomicU64; WAYS];
+
+#[repr(C, align(64))]
+struct Segment {
+    buckets: [Bucket; BUCKETS],
+}
+
+/// What a slot in use holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    tag: u32,
+    versions: u32,
+    newest: Place,
+}
+
+/// The first bits of a tag, and the segment they lead to.
+struct Directory {
+    depth: u32,
+    segments: Box<[AtomicPtr<Segment>]>,
+}
+
+/// What only the writer may touch. It owns all memory of the index, which readers have pointers to.
+pub(super) struct TagsPen {
+    pen: Pen,
+    /// The present one last; readers may still look at the others.
+    directories: Vec<NonNull<Directory>>,
+    /// How many bits lead to the segment, for each entry of the directory.
+    depths: Vec<u8>,
+}
+
+/// The index of one memtable.
+pub(super) struct Tags {
+    directory: AtomicPtr<Directory>,
+    crowd: AtomicU32,
+    seed: u64,
+    arena: Arena,
+}
+
+// SAFETY: the pointers are to memory this value owns, which has no ties to a thread.
+unsafe impl Send for TagsPen {}
+
+impl Drop for TagsPen {
+    fn drop(&mut self) {
+        for &directory in &self.directories {
+            // SAFETY: it came from a box, and goes back into one once, here; the table goes away with its
+            // writer's part, so nobody reads it any more.
+            drop(unsafe { Box::from_raw(directory.as_ptr()) });
+        }
+    }
+}
+
+impl Slot {
+    fn from_word(word: u64) -> Self {
+        Self {
+            tag: (word >> TAG_BITS) as u32,
+            versions: word as u32 >> PLACE_BITS,
+            newest: word as u32 & ((1 << PLACE_BITS) - 1),
+        }
+    }
+
+    /// Never 0, as there is a version.
+    fn word(self) -> u64 {
+        u64::from(self.tag) << TAG_BITS | u64::from(self.versions << PLACE_BITS | self.newest)
+    }
+
+    /// The links of an entry that comes in front of its newest.
+    fn links(self, entries: &Arena) -> Links {
+        match self.versions {
+            MOST_VERSIONS => Links::with_jump(entries, self.newest),
+            _ => Links::Older(self.newest),
+        }
+    }
+}
+
+/// A slot of the index, and what it is to hold, but for the place.
+pub(super) struct Opening<'a> {
+    slot: Option<&'a AtomicU64>,
+    tag: u32,
+    versions: u32,
+}
+
+impl Tags {
+    /// An empty index, and the part for who writes it.
+    pub(super) fn new(budget: &Arc<Budget>) -> (Self, TagsPen) {
+        let arena = Arena::new();
+        let mut pen = Pen::new(budget);
+        let segment = new_segment(&arena, &mut pen);
+        let segments = Box::new([AtomicPtr::new(segment.as_ptr())]);
+        let directory = NonNull::from(Box::leak(Box::new(Directory { depth: 0, segments })));
+        let tags = Self {
+            directory: AtomicPtr::new(directory.as_ptr()),
+            crowd: AtomicU32::new(NOBODY),
+            seed: RandomState::new().hash_one(0),
+            arena,
+        };
+        (tags, TagsPen { pen, directories: vec![directory], depths: vec![0] })
+    }
+
+    /// Bytes taken from the system.
+    pub(super) fn allocated(&self) -> usize {
+        self.arena.allocated() + self.directory().segments.len() * size_of::<AtomicPtr<Segment>>()
+    }
+
+    /// The tag of `key`.
+    #[inline]
+    pub(super) fn tag(&self, key: &[u8]) -> u32 {
+        (xxhash_rust::xxh3::xxh3_64_with_seed(key, self.seed) >> TAG_BITS) as u32
+    }
+
+    /// Asks for the memory that a search for `tag` looks at.
+    #[inline]
+    pub(super) fn prefetch(&self, tag: u32) {
+        let bucket = self.segment(tag).bucket(tag);
+        prefetch(&bucket[0]);
+        prefetch(&bucket[WAYS - 1]);
+    }
+
+    /// The newest entry with `tag`.
+    #[inline]
+    pub(super) fn newest(&self, tag: u32) -> Option<Place> {
+        let mut segment = self.segment(tag);
+        loop {
+            if let Some((_, slot)) = segment.find(tag) {
+                // Pairs with the release store of the slot.
+                fence(Ordering::Acquire);
+                return Some(slot.newest);
+            }
+            // If the tag had been taken out of the segment, this sees where to.
+            fence(Ordering::Acquire);
+            let now = self.segment(tag);
+            if ptr::eq(now, segment) {
+                return None;
+            }
+            segment = now;
+        }
+    }
+
+    /// The first entry of the crowd.
+    #[inline]
+    pub(super) fn crowd(&self) -> Option<Place> {
+        Some(self.crowd.load(Ordering::Acquire)).filter(|&place| place != NOBODY)
+    }
+
+    /// A slot for a new entry with `tag`, and the links the entry gets. There are `keys` at most so far.
+    #[inline]
+    pub(super) fn open(
+        &self,
+        pen: &mut TagsPen,
+        tag: u32,
+        entries: &Arena,
+        keys: u64,
+    ) -> (Opening<'_>, Links) {
+        loop {
+            let segment = self.segment(tag);
+            if let Some((place, slot)) = segment.find(tag) {
+                let versions = (slot.versions + 1).min(MOST_VERSIONS);
+                return (Opening { slot: Some(place), tag, versions }, slot.links(entries));
+            }
+            let slot = segment.free_slot(tag);
+            if slot.is_some() {
+                return (Opening { slot, tag, versions: 1 }, Links::None);
+            }
+            if !self.split(pen, tag, keys) {
+                let links = self.crowd().map_or(Links::None, Links::Older);
+                return (Opening { slot: None, tag, versions: 0 }, links);
+            }
+        }
+    }
+
+    /// Makes the entry at `newest` known.
+    #[inline]
+    pub(super) fn fill(&self, opening: &Opening<'_>, newest: Place) {
+        let Opening { slot, tag, versions } = *opening;
+        match slot {
+            Some(slot) => slot.store(Slot { tag, versions, newest }.word(), Ordering::Release),
+            None => self.crowd.store(newest, Ordering::Release),
+        }
+    }
+
+    #[inline]
+    fn directory(&self) -> &Directory {
+        // SAFETY: directories were complete before they were stored with release, and live as long as the writer's
+        // part, which the memtable drops with this.
+        unsafe { &*self.directory.load(Ordering::Acquire) }
+    }
+
+    #[inline]
+    fn segment(&self, tag: u32) -> &Segment {
+        let directory = self.directory();
+        let segment = directory.segments[directory.index(tag)].load(Ordering::Acquire);
+        // SAFETY: as for directories.
+        unsafe { &*segment }
+    }
+
+    // ---- growing ----
+
+    /// Moves half of the tags of the segment of `tag` to a new one. Gives `false` if the directory would be too large.
+    #[cold]
+    fn split(&self, pen: &mut TagsPen, tag: u32, keys: u64) -> bool {
+        let depth = pen.depths[self.directory().index(tag)];
+        if u32::from(depth) == self.directory().depth && !self.double(pen, keys) {
+            return false;
+        }
+        let directory = self.directory();
+        let new = new_segment(&self.arena, &mut pen.pen);
+        // SAFETY: it has just been made, and nobody changes it but through its atomics.
+        let (old, upper) = (self.segment(tag), unsafe { new.as_ref() });
+        let moves = |word: u64| word << depth >> 63 == 1;
+        for (from, to) in old.slots().zip(upper.slots()) {
+            let word = from.load(Ordering::Relaxed);
+            to.store(if moves(word) { word } else { 0 }, Ordering::Relaxed);
+        }
+        // The entries of the directory that lead to the old segment, and of them the upper half.
+        let count = 1 << (directory.depth - u32::from(depth));
+        let first = directory.index(tag) & !(count - 1);
+        pen.depths[first..first + count].fill(depth + 1);
+        for entry in &directory.segments[first + count / 2..first + count] {
+            entry.store(new.as_ptr(), Ordering::Release);
+        }
+        for slot in old.slots() {
+            if moves(slot.load(Ordering::Relaxed)) {
+                slot.store(0, Ordering::Release);
+            }
+        }
+        true
+    }
+
+    /// Makes the directory twice as large, unless that is out of proportion to so many keys.
+    fn double(&self, pen: &mut TagsPen, keys: u64) -> bool {
+        let old = self.directory();
+        let len = 2 * old.segments.len();
+        if old.depth == MAX_DEPTH || len as u64 * KEYS_FOR_DIRECTORY_ENTRY > keys {
+            return false;
+        }
+        let segment = |i: usize| AtomicPtr::new(old.segments[i / 2].load(Ordering::Relaxed));
+        let segments = (0..len).map(segment).collect();
+        let new = Box::leak(Box::new(Directory { depth: old.depth + 1, segments }));
+        pen.depths = (0..len).map(|i| pen.depths[i / 2]).collect();
+        pen.directories.push(NonNull::from(&*new));
+        self.directory.store(new, Ordering::Release);
+        true
+    }
+}
+
+impl Directory {
+    #[inline]
+    fn index(&self, tag: u32) -> usize {
+        (u64::from(tag) >> (TAG_BITS - self.depth)) as usize
+    }
+}
+
+impl Segment {
+    /// The bucket where `tag` may be.
+    #[inline]
+    fn bucket(&self, tag: u32) -> &Bucket {
+        &self.buckets[tag as usize % BUCKETS]
+    }
+
+    /// The slot of `tag`. Callers that read the entry acquire it.
+    #[inline]
+    fn find(&self, tag: u32) -> Option<(&AtomicU64, Slot)> {
+        self.bucket(tag).iter().find_map(|slot| {
+            let word = slot.load(Ordering::Relaxed);
+            ((word >> TAG_BITS) as u32 == tag && word != 0).then(|| (slot, Slot::from_word(word)))
+        })
+    }
+
+    /// A free slot for `tag`.
+    #[inline]
+    fn free_slot(&self, tag: u32) -> Option<&AtomicU64> {
+        self.bucket(tag).iter().find(|slot| slot.load(Ordering::Relaxed) == 0)
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.buckets.iter().flatten()
+    }
+}
+
+fn new_segment(arena: &Arena, pen: &mut Pen) -> NonNull<Segment> {
+    let (_, start) =
+        arena.allocate(pen, Kind::Segment, size_of::<Segment>(), align_of::<Segment>());
+    let segment = start.cast::<Segment>();
+    // SAFETY: the piece is as large as a segment and aligned like one, and not yet shared; a segment of zeros
+    // is an empty one.
+    unsafe { segment.write_bytes(0, 1) };
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::{Draft, Entry, find_in_chain};
+    use super::*;
+    use crate::base::{Kind, Trailer};
+
+    struct Table {
+        tags: Tags,
+        pen: TagsPen,
+        entries: Arena,
+        entries_pen: Pen,
+        count: u64,
+    }
+
+    impl Table {
+        fn new() -> Self {
+            let budget = Arc::new(Budget::new(64 << 20));
+            let (tags, pen) = Tags::new(&budget);
+            Self { tags, pen, entries: Arena::new(), entries_pen: Pen::new(&budget), count: 0 }
+        }
+
+        /// Adds an entry whose key and sequence number are its number.
+        fn add(&mut self, tag: u32) -> u64 {
+            self.count += 1;
+            let (key, trailer) = (self.count.to_le_bytes(), Trailer::new(self.count, Kind::Put));
+            let pen = &mut self.entries_pen;
+            let draft = Draft::new(&self.entries, pen, &key, trailer, b"");
+            let keys = self.count - 1;
+            let (opening, links) = self.tags.open(&mut self.pen, tag, &self.entries, keys);
+            self.tags.fill(&opening, draft.finish(pen, links));
+            self.count
+        }
+
+        fn has(&self, tag: u32, number: u64) -> bool {
+            let find = |place| {
+                // SAFETY: the place comes from the index, and nobody writes.
+                let newest = unsafe { Entry::at(&self.entries, place) };
+                find_in_chain(&self.entries, newest, &number.to_le_bytes(), Trailer::NEWEST)
+            };
+            let found = self.tags.newest(tag).and_then(find);
+            found.or_else(|| self.tags.crowd().and_then(find)).is_some()
+        }
+    }
+
+    #[test]
+    fn segments_are_well_filled_and_all_is_found() {
+        let mut table = Table::new();
+        let count = if cfg!(miri) { 2_000 } else { 100_000 };
+        let mut rng = crate::base::rng::Rng::new(1);
+        let tags: Vec<_> = (0..count).map(|_| rng.next() as u32).collect();
+        for &tag in &tags {
+            table.add(tag);
+        }
+        for (number, &tag) in (1..).zip(&tags) {
+            assert!(table.has(tag, number));
+            assert!(!table.has(tag, (number + 1) << 32));
+        }
+        assert!(table.tags.crowd().is_none());
+        assert!(table.tags.allocated() < 28 * count, "{}", table.tags.allocated());
+    }
+
+    #[test]
+    fn keys_with_like_tags_take_no_more_room_than_others() {
+        let mut table = Table::new();
+        // One tag; tags that meet in a bucket, and are alike in the bits that choose a segment first.
+        let tags: Vec<_> = (0..600).map(|i| if i % 2 == 0 { 7 } else { i << 12 | 7 }).collect();
+        for &tag in &tags {
+            table.add(tag);
+        }
+        assert!(table.tags.crowd().is_some());
+        assert!(table.tags.allocated() < 100 << 10, "{}", table.tags.allocated());
+        assert!((1..).zip(&tags).all(|(number, &tag)| table.has(tag, number)));
+        assert!(!table.has(7, 1000));
+    }
+
+    #[test]
+    fn a_slot_is_one_word() {
+        for slot in [
+            Slot { tag: 0, versions: 1, newest: 0 },
+            Slot { tag: u32::MAX, versions: MOST_VERSIONS, newest: (1 << PLACE_BITS) - 1 },
+        ] {
+            assert_eq!(Slot::from_word(slot.word()), slot);
+            assert_ne!(slot.word(), 0);
+        }
+    }
+}
