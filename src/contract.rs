@@ -38,14 +38,14 @@ pub(crate) trait Load: Send {
     /// # Errors
     /// `Invalid` if the key is not above the last one; what writing a file gives. The load is then given up.
     fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// Completes the files and syncs them. Called once, behind all keys.
+    /// Completes the files and syncs them, and their names. Called once, behind all keys.
     fn finish(&mut self) -> Result<()>;
+    /// What the log is to have of a load that is finished: [`Engine::replay_load`] finds its files by it.
+    fn describe(&self) -> Vec<u8>;
     /// Cuts the engine's state at `before`, as [`Engine::cut`] does, and puts what was loaded in front of it, as the
     /// write `seqno`. Called once, under the commit lock, between batches, on a load that is finished. Cannot fail.
     ///
-    /// The log has the number, but not what was loaded: replaying does not bring it back. So it counts as
-    /// [not persisted](Engine::oldest_unpersisted) until the engine's files have it in one step, whole, and
-    /// [`Engine::prepare_close`] sees to that.
+    /// It counts as [not persisted](Engine::oldest_unpersisted) until the engine would find its files without the log.
     fn install(&mut self, before: Seqno, seqno: Seqno);
     /// Waits until what was installed is in the engine's own files for good, as [`Engine::persist`] does.
     fn wait(&mut self) -> Result<()>;
@@ -95,9 +95,22 @@ pub(crate) struct Context {
 
 /// An index structure that keeps one keyspace.
 pub(crate) trait Engine: Send + Sync {
-    /// Allows changes of the engine's files, and clears away what a crash left there. Called once, before
-    /// the first write, when all of the database has been read and found whole.
+    /// Allows changes of the engine's files, and clears away what a crash left there, but for what the log may be in
+    /// need of. Called once, before the first write, when all of the database has been read and found whole.
     fn make_writable(&self) -> Result<()>;
+    /// Puts a load that the log has back in its place: as the write `seqno`, behind all that has been applied. Its
+    /// [description](Load::describe) is given. Called when the log is replayed, under the rules of [`cut`](Self::cut).
+    ///
+    /// # Errors
+    /// `Corruption` if what was loaded is not there, or damaged: it was safe before the log had the load.
+    fn replay_load(&self, seqno: Seqno, described: &[u8]) -> Result<()> {
+        let (_, _) = (seqno, described);
+        Err(Error::Unsupported("the log has a sorted load for an engine that takes none".into()))
+    }
+    /// The log has been replayed: clears away what was left for that. Called once, if changes are allowed.
+    fn end_replay(&self) -> Result<()> {
+        Ok(())
+    }
     /// Whether [`check_write`](Self::check_write) may refuse anything: the same at all times.
     fn checks_writes(&self) -> bool {
         false

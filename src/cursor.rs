@@ -1,5 +1,6 @@
-//! Cursors and ranges: walking over the keys of a keyspace.
+//! Cursors and ranges: walking over the records of a keyspace.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -9,7 +10,10 @@ use crate::error::{Error, Result};
 use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::keyspace::{Held, Keyspace};
 
-/// A position among the keys of a keyspace, as they were when the cursor was made, or outside of them.
+/// A position among the records of a keyspace, as they were when the cursor was made, or outside of them.
+///
+/// A key has one record. Only in a skip keyspace with [`Reducer::KeepAll`](crate::Reducer::KeepAll) it has one for each of
+/// its values: they follow each other in the order they were put, and a step goes from one to the next.
 ///
 /// A new cursor is outside. Seeking where there is nothing, and stepping over either end, leaves it
 /// outside; a step from outside stays there. After an error the cursor gives the same error again.
@@ -32,7 +36,7 @@ impl Cursor {
         step(&mut *self.inner).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Moves to the first key.
+    /// Moves to the first record.
     ///
     /// # Errors
     /// Those of [`Keyspace::get`]; so for every move.
@@ -40,33 +44,29 @@ impl Cursor {
         self.go(|cursor| cursor.seek_to_first())
     }
 
-    /// Moves to the last key.
+    /// Moves to the last record.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.go(|cursor| cursor.seek_to_last())
     }
 
-    /// Moves to the first key that is not below `key`.
+    /// Moves to the first record whose key is not below `key`: of several values, to the oldest.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.go(|cursor| cursor.seek(key.as_ref()))
     }
 
-    /// Moves to the last key that is not above `key`.
+    /// Moves to the last record whose key is not above `key`: of several values, to the newest.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        let key = key.as_ref();
-        self.go(|cursor| {
-            cursor.seek(key)?;
-            if cursor.is_valid() && cursor.key() == key { Ok(()) } else { cursor.seek_before(key) }
-        })
+        self.go(|cursor| cursor.seek_for_prev(key.as_ref()))
     }
 
-    /// Moves to the next larger key.
+    /// Moves to the next record: of the next larger key, or the next value of this one.
     // A cursor is not an iterator: it lends key and value, and can turn back.
     #[expect(clippy::should_implement_trait, reason = "a cursor lends what it stands on")]
     pub fn next(&mut self) -> Result<()> {
         self.step(|cursor| cursor.next())
     }
 
-    /// Moves to the next smaller key.
+    /// Moves to the record in front of this one.
     pub fn prev(&mut self) -> Result<()> {
         self.step(|cursor| cursor.prev())
     }
@@ -75,23 +75,23 @@ impl Cursor {
         self.go(|cursor| if cursor.is_valid() { step(cursor) } else { Ok(()) })
     }
 
-    /// Whether the cursor is on a key.
+    /// Whether the cursor is on a record.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.failed.is_none() && self.inner.is_valid()
     }
 
-    /// The key the cursor is on. Panics outside.
+    /// The key of the record the cursor is on. Panics outside.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        assert!(self.is_valid(), "the cursor is on no key");
+        assert!(self.is_valid(), "the cursor is on no record");
         self.inner.key()
     }
 
     /// Its value. Panics outside.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        assert!(self.is_valid(), "the cursor is on no key");
+        assert!(self.is_valid(), "the cursor is on no record");
         self.inner.value()
     }
 }
@@ -104,6 +104,9 @@ impl std::fmt::Debug for Cursor {
 
 /// The keys and values of a range, in order, from either end. Items are `Result`s; after an error the
 /// iterator ends.
+///
+/// A key that has several values, as in a skip keyspace with [`Reducer::KeepAll`](crate::Reducer::KeepAll), comes with each
+/// of them, in the order they were put. The ends may meet between two of them: each value is given once.
 ///
 /// It shows one moment, however long it takes, and keeps on disk what it sees while it lives.
 ///
@@ -163,8 +166,7 @@ impl Range {
         if !cursor.is_valid() || !source.bounds.holds_below(cursor.key()) {
             return Ok(None);
         }
-        let met =
-            self.back.as_ref().is_some_and(|back| back.is_valid() && cursor.key() >= back.key());
+        let met = self.back.as_deref().is_some_and(|back| have_met(&**cursor, back));
         Ok((!met).then(|| (Slice::from(cursor.key()), cursor.value_slice())))
     }
 
@@ -181,10 +183,7 @@ impl Range {
         if !cursor.is_valid() || !source.bounds.reaches(cursor.key()) {
             return Ok(None);
         }
-        let met = self
-            .front
-            .as_ref()
-            .is_some_and(|front| front.is_valid() && cursor.key() <= front.key());
+        let met = self.front.as_deref().is_some_and(|front| have_met(front, &**cursor));
         Ok((!met).then(|| (Slice::from(cursor.key()), cursor.value_slice())))
     }
 
@@ -212,7 +211,7 @@ impl Source {
         !self.keyspace.target().engine.is_ordered() && self.bounds.is_everything()
     }
 
-    /// A cursor on the first key that is not below the range.
+    /// A cursor on the first record that is not below the range.
     fn first(&self) -> Result<Box<dyn OrderedCursor>> {
         let mut cursor = self.keyspace.target().engine.cursor(self.held.point())?;
         match &self.bounds.lower {
@@ -220,7 +219,7 @@ impl Source {
             Bound::Included(key) => cursor.seek(key)?,
             Bound::Excluded(key) => {
                 cursor.seek(key)?;
-                if cursor.is_valid() && cursor.key() == &key[..] {
+                while cursor.is_valid() && cursor.key() == &key[..] {
                     cursor.next()?;
                 }
             }
@@ -228,21 +227,29 @@ impl Source {
         Ok(cursor)
     }
 
-    /// A cursor on the last key that is not above the range.
+    /// A cursor on the last record that is not above the range.
     fn last(&self) -> Result<Box<dyn OrderedCursor>> {
         let mut cursor = self.keyspace.target().engine.cursor(self.held.point())?;
         match &self.bounds.upper {
             Bound::Unbounded => cursor.seek_to_last()?,
             Bound::Excluded(key) => cursor.seek_before(key)?,
-            Bound::Included(key) => {
-                cursor.seek(key)?;
-                if !(cursor.is_valid() && cursor.key() == &key[..]) {
-                    cursor.seek_before(key)?;
-                }
-            }
+            Bound::Included(key) => cursor.seek_for_prev(key)?,
         }
         Ok(cursor)
     }
+}
+
+/// Whether `front`, which came from the front, is where `back` is, or behind it: what one of them is on, the other has
+/// given. Of a key's values both have the same, of one moment.
+#[inline]
+fn have_met(front: &dyn OrderedCursor, back: &dyn OrderedCursor) -> bool {
+    front.is_valid()
+        && back.is_valid()
+        && match front.key().cmp(back.key()) {
+            Ordering::Less => false,
+            Ordering::Equal => front.index() >= back.index(),
+            Ordering::Greater => true,
+        }
 }
 
 impl Iterator for Range {

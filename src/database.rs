@@ -648,10 +648,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::mpsc;
 
     use super::*;
-    use crate::contract::Load;
-    use crate::vfs::MemoryFs;
+    use crate::base::Slice;
+    use crate::cursor::Range;
+    use crate::vfs::{Fs, MemoryFs, PowerCut};
 
     fn open(fs: &MemoryFs) -> Database {
         Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
@@ -687,54 +689,132 @@ mod tests {
         assert!(!is_there());
     }
 
-    /// A load that never comes to be persisted.
-    struct LostLoad;
+    /// Has the thread for flushes wait until the guard is dropped.
+    fn block_flushes(db: &Database) -> mpsc::Sender<()> {
+        let (guard, wait) = mpsc::channel::<()>();
+        db.inner.shared.background.flush.submit(move || _ = wait.recv());
+        guard
+    }
 
-    impl Load for LostLoad {
-        fn push(&mut self, _key: &[u8], _value: &[u8]) -> Result<()> {
-            Ok(())
+    /// A skip keyspace with a load that has not been persisted, and is not before the guard is dropped.
+    fn with_pending_load(db: &Database) -> (Keyspace, mpsc::Sender<()>) {
+        let keyspace = db.keyspace("main", KeyspaceOptions::skip()).unwrap();
+        let guard = block_flushes(db);
+        keyspace.put("before", "v").unwrap();
+        load(db, keyspace.target());
+        (keyspace, guard)
+    }
+
+    /// A load that is not waited for.
+    fn load(db: &Database, target: &Target) {
+        let mut load = target.engine.load().unwrap();
+        load.push(b"loaded", b"v").unwrap();
+        load.finish().unwrap();
+        db.inner.committer().commit_load(target, &mut *load).unwrap();
+    }
+
+    fn keys(range: Range) -> Vec<String> {
+        let key = |(key, _): (Slice, Slice)| String::from_utf8(key.to_vec()).unwrap();
+        range.map(|item| key(item.unwrap())).collect()
+    }
+
+    #[test]
+    fn recovery_puts_loads_back_in_their_place() {
+        let fs = MemoryFs::new();
+        let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+        let (keyspace, guard) = with_pending_load(&db);
+        keyspace.put("behind", "v").unwrap();
+        db.inner.committer().write_out().unwrap();
+        let killed = fs.fork();
+        let name = "/db/keyspaces/1/000001.sorted";
+        let is_there = |fs: &MemoryFs| fs.kind(name.as_ref()).unwrap().is_some();
+        assert!(is_there(&killed));
+        killed.write_file("/db/keyspaces/1/000007.sorted".as_ref(), b"begun").unwrap();
+        let expected = ["before", "behind", "loaded"];
+        for read_only in [true, false] {
+            let builder = Database::builder("/db").file_system(Arc::new(killed.fork()));
+            let replayed = builder.read_only(read_only).open().unwrap();
+            assert_eq!((replayed.recovery().replayed_batches, replayed.stats().last_seqno), (3, 3));
+            let found = replayed.open_keyspace("main").unwrap();
+            assert_eq!(keys(found.iter()), expected);
+            if !read_only {
+                let names = replayed.inner.shared.fs.list("/db/keyspaces/1".as_ref()).unwrap();
+                assert!(!names.contains(&"000007.sorted".into()), "nobody needed it");
+                found.persist().unwrap();
+                assert_eq!(found.target().engine.persisted(), 3);
+                assert_eq!(keys(found.iter()), expected);
+            }
         }
-
-        fn finish(&mut self) -> Result<()> {
-            Ok(())
+        // What the log has must be there, and be what it says.
+        for (damaged, what) in [(killed.fork(), "missing"), (killed.fork(), "bytes long")] {
+            match what {
+                "missing" => damaged.remove(name.as_ref()).unwrap(),
+                _ => damaged.write_file(name.as_ref(), b"short").unwrap(),
+            }
+            let builder = Database::builder("/db").file_system(Arc::new(damaged));
+            let error = builder.open().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+            assert!(error.to_string().contains(what), "{error}");
         }
+        // When it has been persisted, the log is passed over.
+        drop(guard);
+        keyspace.persist().unwrap();
+        let persisted = open(&fs);
+        assert_eq!((persisted.recovery().replayed_batches, persisted.stats().last_seqno), (0, 3));
+        assert_eq!(keys(persisted.open_keyspace("main").unwrap().iter()), expected);
+    }
 
-        fn install(&mut self, _before: Seqno, _seqno: Seqno) {}
-
-        fn wait(&mut self) -> Result<()> {
-            Ok(())
+    #[test]
+    fn persisting_takes_in_loads_that_are_pending() {
+        for (writes, holds) in [(false, false), (false, true), (true, false), (true, true)] {
+            let fs = MemoryFs::traced();
+            let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+            let keyspace = db.keyspace("main", KeyspaceOptions::skip()).unwrap();
+            keyspace.put("first", "v").unwrap();
+            keyspace.persist().unwrap();
+            let _guard = block_flushes(&db);
+            let mut expected = vec!["first", "loaded"];
+            if writes {
+                keyspace.put("before", "v").unwrap();
+                expected.insert(0, "before");
+            }
+            let snapshot = holds.then(|| db.snapshot());
+            load(&db, keyspace.target());
+            keyspace.persist().unwrap();
+            assert_eq!(keyspace.target().engine.persisted(), db.stats().last_seqno);
+            assert_eq!(keys(keyspace.iter()), expected);
+            if let Some(snapshot) = snapshot {
+                expected.pop();
+                assert_eq!(keys(snapshot.iter(&keyspace)), expected);
+                expected.push("loaded");
+            }
+            let image = fs.image(fs.operations(), PowerCut::DropUnsynced);
+            assert_eq!(keys(open(&image).open_keyspace("main").unwrap().iter()), expected);
         }
     }
 
     #[test]
-    fn recovery_passes_over_loads() {
-        let fs = Arc::new(MemoryFs::new());
-        let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
-        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
-        let committer = db.inner.committer();
-        keyspace.put("before", "v").unwrap();
-        committer.commit_load(keyspace.target(), &mut LostLoad).unwrap();
-        keyspace.put("behind", "v").unwrap();
-        let replayed = open(&fs);
-        assert_eq!((replayed.recovery().replayed_batches, replayed.stats().last_seqno), (2, 3));
-        let found = replayed.open_keyspace("main").unwrap();
-        assert!(found.contains("before").unwrap() && found.contains("behind").unwrap());
-
-        // The keyspace persists up to the load's number, and the log does not end below it.
-        committer.commit_load(keyspace.target(), &mut LostLoad).unwrap();
-        keyspace.persist().unwrap();
-        assert_eq!(keyspace.target().engine.persisted(), 4);
-        let persisted = open(&fs);
-        assert_eq!((persisted.recovery().replayed_batches, persisted.stats().last_seqno), (0, 4));
+    fn a_load_of_an_engine_that_takes_none_cannot_be() {
+        let fs = MemoryFs::new();
+        let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+        let (keyspace, _guard) = with_pending_load(&db);
+        let other = db.keyspace("other", KeyspaceOptions::lsm()).unwrap();
+        let id = other.target().id;
+        let wrong = Target::new(id, true, Arc::clone(&keyspace.target().engine));
+        load(&db, &wrong);
+        db.inner.committer().write_out().unwrap();
+        let fork = Arc::new(fs.fork());
+        let error = Database::builder("/db").file_system(fork).open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
 
     #[test]
     fn a_load_of_a_keyspace_that_is_not_there_cannot_be() {
         let fs = Arc::new(MemoryFs::new());
         let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
-        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+        let (keyspace, _guard) = with_pending_load(&db);
         let unknown = Target::new(9, true, Arc::clone(&keyspace.target().engine));
-        db.inner.committer().commit_load(&unknown, &mut LostLoad).unwrap();
+        load(&db, &unknown);
         db.inner.committer().write_out().unwrap();
         let fork = Arc::new(fs.fork());
         let error = Database::builder("/db").file_system(fork).open().unwrap_err();

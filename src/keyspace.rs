@@ -134,8 +134,8 @@ impl Keyspace {
     ///
     /// The records become visible all at once, as one write that is newer than all before it: what becomes of a key that
     /// has a value already is what becomes of it by a put. When the call returns they survive power loss, also in a
-    /// keyspace without the log. A crash before that leaves none of them. Readers see them a moment before the call
-    /// returns; a crash in that moment takes them away, but not what is written after them.
+    /// keyspace without the log. A crash before that leaves all of them or none, and never what was written after them
+    /// without them.
     ///
     /// Cost: each record is written once, and again when files are merged; syncs at the end. Other writers go on
     /// meanwhile. Memory does not grow with the number of records.
@@ -143,7 +143,8 @@ impl Keyspace {
     /// # Errors
     /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key
     /// or value is too large; `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`. After an error none of the
-    /// records is there, unless it came up after they had become visible: then the next opening has all or none.
+    /// records is there, unless they had become visible before, or writes are refused from then on: then the next opening
+    /// has all or none.
     pub fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
@@ -234,8 +235,9 @@ impl Keyspace {
         self.cursor_at(self.now())
     }
 
-    /// The number of keys. Cost: reads all of them. A hash keyspace mostly knows it, once the work that writes leave
-    /// to the background is done.
+    /// The number of keys; of all their values, where [a key may have several](crate::Reducer::KeepAll). Cost: reads all of
+    /// them. A hash keyspace mostly knows it, once the work that writes leave to the background is done, and a skip
+    /// keyspace when all of it is in its sorted file.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -37,6 +37,7 @@
 //!   and as a rule at most one read. Ranges, prefixes and cursors need an order; iterating over everything does not.
 //!   [`KeyspaceOptions::skip`] is for ordered data that are written in bulk and then read: one sorted file, in which every
 //!   record has a [position](Keyspace::nth), and in which a [`Reducer`] makes one value of those put under one key.
+//!   [`Keyspace::load_sorted`] writes such data straight into a file.
 //! - How files are reached is chosen by [`Layer`], for each keyspace and for the log: positional calls, mappings,
 //!   whole blocks or direct I/O, with or without a page cache.
 //! - What memtables, caches, indexes and filters take is bounded by [`DatabaseBuilder::memory_budget`].

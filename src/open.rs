@@ -21,7 +21,7 @@ use crate::budget::{Budget, PageMemory};
 use crate::builder::DatabaseOptions;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::catalog::{self, Catalog};
-use crate::commit::{Committer, Logged, Target, take_logged};
+use crate::commit::{Committer, Entry, Logged, Target, take_logged};
 use crate::contract::{self, Background, Context, Host};
 use crate::engine;
 use crate::error::{Error, Result};
@@ -330,6 +330,9 @@ fn recover(
         catalog
     };
     let report = replay(shared, targets, log.as_ref())?;
+    if !options.read_only {
+        targets.iter().try_for_each(|(_, target)| target.engine.end_replay())?;
+    }
     let logged = log.as_ref().map_or(0, |log| log.found().last).max(last_logged(targets));
     let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
     let last = logged.max(persisted.unwrap_or(0));
@@ -503,13 +506,16 @@ fn replay(
                     let what = format!("write number {seqno} is not one that can be");
                     Error::corruption(&dir, 0, what)
                 })?;
-            // What was loaded is in the engine's own files if it had persisted that far. If not, the load did not
-            // happen.
-            let ((_, target), Logged::Write(entry)) = entry else { continue };
-            if seqno > target.engine.persisted() {
-                let (kind, key, value) = (entry.kind, entry.key, entry.value);
-                target.engine.apply(&contract::Write { seqno, kind, key, value });
-                replayed = true;
+            let ((_, target), entry) = entry;
+            if seqno <= target.engine.persisted() {
+                continue;
+            }
+            replayed = true;
+            match entry {
+                Logged::Write(Entry { kind, key, value, .. }) => {
+                    target.engine.apply(&contract::Write { seqno, kind, key, value });
+                }
+                Logged::Load { described, .. } => target.engine.replay_load(seqno, described)?,
             }
         }
         if replayed {

@@ -3,10 +3,10 @@
 //! ```text
 //! write := kind u8 (0 tombstone, 1 put), keyspace id varint, key length varint, key,
 //!          and for a put: value length varint, value
-//! load  := 2 u8, keyspace id varint
+//! load  := 2 u8, keyspace id varint, length varint, what the engine says of it
 //! ```
-//! A batch has writes only. A load is in the log for its number: what was loaded is in the keyspace's own files, or
-//! was never loaded.
+//! A batch has writes only. What was loaded is not in the log: it is in files of the engine, which finds them by what it
+//! said.
 
 use crate::base::{Kind, varint};
 
@@ -48,21 +48,22 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Option<Entry<'a>> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Logged<'a> {
     Write(Entry<'a>),
-    Load { keyspace: u32 },
+    Load { keyspace: u32, described: &'a [u8] },
 }
 
 impl Logged<'_> {
     pub(crate) fn keyspace(&self) -> u32 {
         match *self {
-            Self::Write(Entry { keyspace, .. }) | Self::Load { keyspace } => keyspace,
+            Self::Write(Entry { keyspace, .. }) | Self::Load { keyspace, .. } => keyspace,
         }
     }
 }
 
 /// Appends the entry of a load.
-pub(crate) fn put_load(out: &mut Vec<u8>, keyspace: u32) {
+pub(crate) fn put_load(out: &mut Vec<u8>, keyspace: u32, described: &[u8]) {
     out.push(LOAD);
     varint::put(out, u64::from(keyspace));
+    varint::put_prefixed(out, described);
 }
 
 /// Like [`take`], for what is in the log.
@@ -72,7 +73,7 @@ pub(crate) fn take_logged<'a>(bytes: &mut &'a [u8]) -> Option<Logged<'a>> {
     };
     *bytes = rest;
     let keyspace = varint::take(bytes)?.try_into().ok()?;
-    Some(Logged::Load { keyspace })
+    Some(Logged::Load { keyspace, described: varint::take_prefixed(bytes)? })
 }
 
 #[cfg(test)]
@@ -82,14 +83,14 @@ mod tests {
     #[test]
     fn loads_are_in_the_log_and_in_no_batch() {
         let mut bytes = Vec::new();
-        put_load(&mut bytes, 300);
+        put_load(&mut bytes, 300, b"where");
         for cut in 0..bytes.len() {
             assert_eq!(take_logged(&mut &bytes[..cut]), None);
         }
         put_head(&mut bytes, 7, Kind::Delete, b"key", 0);
         assert_eq!(take(&mut &bytes[..]), None);
         let rest = &mut &bytes[..];
-        assert_eq!(take_logged(rest), Some(Logged::Load { keyspace: 300 }));
+        assert_eq!(take_logged(rest), Some(Logged::Load { keyspace: 300, described: b"where" }));
         let write = take_logged(rest).unwrap();
         assert_eq!(write.keyspace(), 7);
         let entry = Entry { keyspace: 7, kind: Kind::Delete, key: b"key", value: b"" };

@@ -1,8 +1,7 @@
 //! Committing a sorted load: what was written to an engine's own files beforehand becomes one write.
 //!
-//! It has a number like any other, which the engine persists it under. In the log, that number has an entry which says
-//! no more than that there was a load: otherwise the log could end below what a keyspace has persisted. The engine
-//! [persists](Load::wait) the load before the caller is told, so it is not replayed.
+//! It has a number like any other, and in the log an entry under it, by which the engine finds what was loaded when the log
+//! is replayed. So a load is there after a crash if what was written before it is, like any write.
 
 use super::{Committer, Target, entry};
 use crate::contract::Load;
@@ -10,7 +9,8 @@ use crate::error::Result;
 use crate::options::Durability;
 
 impl Committer {
-    /// Makes a load that is finished visible as the next write of `target`. On an error it was not installed.
+    /// Makes a load that is finished visible as the next write of `target`. After an error it is not visible; it was not
+    /// installed either, unless it is unknown whether the log has it, and all writes are refused.
     pub(crate) fn commit_load(&self, target: &Target, load: &mut dyn Load) -> Result<()> {
         let mut pen = self.pen()?;
         self.check()?;
@@ -20,14 +20,15 @@ impl Committer {
         if target.logged {
             let writer = pen.writer.as_mut().expect("a database that takes writes has a log");
             pen.head.clear();
-            entry::put_load(&mut pen.head, target.id);
+            entry::put_load(&mut pen.head, target.id, &load.describe());
             let appended = writer.append(seqno, 1, &[&pen.head]);
             appended.map_err(|error| self.failed_append(error))?;
         }
         pen.last = seqno;
+        // The log may have it from now on, whatever becomes of the group: the files must not go.
+        load.install(before, seqno);
         // The engine has the log synced before it persists so far, and until then nothing is promised.
         self.write_group(pen, target.logged.then_some(Durability::Buffered))?;
-        load.install(before, seqno);
         self.visibility.publish(seqno);
         self.keep_house(pen);
         Ok(())
@@ -78,6 +79,10 @@ mod tests {
 
         fn finish(&mut self) -> Result<()> {
             unreachable!("it is finished")
+        }
+
+        fn describe(&self) -> Vec<u8> {
+            b"where it is".to_vec()
         }
 
         fn install(&mut self, before: Seqno, seqno: Seqno) {
@@ -222,7 +227,13 @@ mod tests {
             let visit = |writes: crate::log::Writes<'_>| {
                 assert_eq!(writes.count, 1);
                 let entry = take_logged(&mut &writes.body[..]).unwrap();
-                let load = matches!(entry, Logged::Load { .. }).then(|| entry.keyspace());
+                let load = match entry {
+                    Logged::Write(_) => None,
+                    Logged::Load { keyspace, described } => {
+                        assert_eq!(described, b"where it is");
+                        Some(keyspace)
+                    }
+                };
                 found.push((writes.first, load));
                 Ok(())
             };

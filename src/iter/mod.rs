@@ -81,26 +81,38 @@ impl UnorderedCursor for InOrder {
     }
 }
 
-/// A position among the keys a reader sees, or outside of them. The rules of [`EntryCursor`] hold.
+/// A position among the records a reader sees, or outside of them. The rules of [`EntryCursor`] hold.
+///
+/// As a rule a key has one record. Where an engine keeps several values of a key, each is a record of its own: they follow
+/// each other as they were put, and the cursor goes through all of them, either way.
 pub(crate) trait OrderedCursor: Send {
-    /// Moves to the first key.
+    /// Moves to the first record.
     fn seek_to_first(&mut self) -> Result<()>;
-    /// Moves to the last key.
+    /// Moves to the last record.
     fn seek_to_last(&mut self) -> Result<()>;
-    /// Moves to the first key that is not below `key`.
+    /// Moves to the first record whose key is not below `key`.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the last key below `key`.
+    /// Moves to the last record whose key is below `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the next larger key.
+    /// Moves to the last record whose key is not above `key`.
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.seek(key)?;
+        if self.is_valid() && self.key() == key { Ok(()) } else { self.seek_before(key) }
+    }
+    /// Moves to the next record.
     fn next(&mut self) -> Result<()>;
-    /// Moves to the next smaller key.
+    /// Moves to the record in front of this one.
     fn prev(&mut self) -> Result<()>;
-    /// Whether the cursor is on a key.
+    /// Whether the cursor is on a record.
     fn is_valid(&self) -> bool;
     /// The key.
     fn key(&self) -> &[u8];
-    /// Its value.
+    /// Which of the key's values this is, counted from 0, the oldest.
+    fn index(&self) -> usize {
+        0
+    }
+    /// The value.
     fn value(&self) -> &[u8];
-    /// Its value, kept alive on its own.
+    /// The value, kept alive on its own.
     fn value_slice(&self) -> Slice;
 }

@@ -1,18 +1,52 @@
 //! Loading records in order, straight into a file: a run that comes without memtable and log.
 //!
 //! Until it is installed, the file is nobody's, and goes with the load. Records have no trailers: they count as written
-//! with the number that the load is given when it is committed.
+//! with the number that the load is given when it is committed. The log has of it
+//!
+//! ```text
+//! id of the file varint, its length varint, records varint
+//! ```
 
 use std::sync::Arc;
 
 use super::file::SortedFile;
 use super::merge::at_once;
-use super::part::PartMeta;
+use super::part::{Part, PartMeta};
 use super::store::Store;
 use super::writer::{Shape, Writer};
-use crate::base::{Kind, Seqno, Trailer};
+use crate::base::{Kind, Seqno, Trailer, varint};
 use crate::contract::{Engine, Load};
 use crate::error::{Error, Result};
+
+/// A file that was loaded, as the log tells of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Loaded {
+    pub(super) id: u64,
+    len: u64,
+    records: u64,
+}
+
+impl Loaded {
+    fn encode(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        [self.id, self.len, self.records].into_iter().for_each(|n| varint::put(&mut out, n));
+        out
+    }
+
+    /// What was encoded; `None` if it cannot be.
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let bytes = &mut bytes;
+        let (id, len) = (varint::take(bytes)?, varint::take(bytes)?);
+        let loaded = Self { id, len, records: varint::take(bytes)? };
+        bytes.is_empty().then_some(loaded)
+    }
+
+    /// What the manifest is to say of it as the write `seqno`.
+    pub(super) fn meta(self, seqno: Seqno) -> PartMeta {
+        let Self { id, len, records } = self;
+        PartMeta { id, len, records, is_base: false, after: seqno - 1, to: seqno }
+    }
+}
 
 /// A load on its way.
 pub(super) struct SortedLoad {
@@ -38,6 +72,12 @@ impl SortedLoad {
         let buffer = at_once(home.budget.total, 0);
         let writer = Box::new(Writer::new(file, home.identity_of(id), shape, buffer));
         Ok(Self { store: Arc::clone(store), id, stage: Stage::Writing(writer) })
+    }
+
+    /// What was written, once it is finished and until it is installed.
+    fn loaded(&self) -> Loaded {
+        let Stage::Written(sorted) = &self.stage else { unreachable!("the load is finished") };
+        Loaded { id: self.id, len: sorted.len(), records: sorted.footer.records }
     }
 }
 
@@ -71,15 +111,19 @@ impl Load for SortedLoad {
         Ok(())
     }
 
+    fn describe(&self) -> Vec<u8> {
+        self.loaded().encode()
+    }
+
     fn install(&mut self, before: Seqno, seqno: Seqno) {
-        let Stage::Written(sorted) = std::mem::replace(&mut self.stage, Stage::Installed(seqno))
+        let meta = self.loaded().meta(seqno);
+        let Stage::Written(mut sorted) =
+            std::mem::replace(&mut self.stage, Stage::Installed(seqno))
         else {
             unreachable!("a load is installed once, when it is finished")
         };
-        let (len, records) = (sorted.len(), sorted.footer.records);
-        let (after, to) = (seqno - 1, seqno);
-        let meta = PartMeta { id: self.id, len, records, is_base: false, after, to };
-        self.store.install_load(before, meta, *sorted);
+        sorted.uniform = Trailer::new(seqno, Kind::Put);
+        self.store.put_in_front(before, &Part::new(meta, *sorted, self.store.home()));
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -104,4 +148,19 @@ impl Drop for SortedLoad {
 
 fn given_up() -> Error {
     Error::Invalid("this load was given up after an error; begin it anew".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_log_has_round_trips_and_cuts_are_refused() {
+        let loaded = Loaded { id: 300, len: 1 << 40, records: 7 };
+        let mut bytes = loaded.encode();
+        (0..bytes.len()).for_each(|cut| assert_eq!(Loaded::decode(&bytes[..cut]), None));
+        assert_eq!(Loaded::decode(&bytes), Some(loaded));
+        bytes.push(0);
+        assert_eq!(Loaded::decode(&bytes), None);
+    }
 }

@@ -84,6 +84,11 @@ impl Manifest {
         Ok(())
     }
 
+    /// Gives out numbers above `id` only from now on.
+    pub(super) fn pass_over(&mut self, id: u64) {
+        self.next_id = self.next_id.max(id + 1);
+    }
+
     /// A number for a new file.
     pub(super) fn take_id(&mut self) -> u64 {
         self.next_id += 1;

@@ -3,7 +3,8 @@
 //! Thread safety: any thread may read. The file is removed when a merge has made it obsolete and the last state, snapshot
 //! or cursor that holds it is gone.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -13,6 +14,9 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, Closable, OpenFiles};
 use crate::error::{Error, Result};
 use crate::vfs::{Access, File, Fs, Layer};
+
+/// A file with a larger number is not ours. There is as much room again above those that are, and more.
+const MOST_IDS: u64 = 1 << 48;
 
 /// What the manifest says of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +46,7 @@ pub(super) struct Home {
 
 impl Home {
     pub(super) fn path(&self, id: u64) -> PathBuf {
-        self.dir.join(format!("{id:06}.sorted"))
+        self.dir.join(file_name(id))
     }
 
     /// What the checksums of file `id` are bound to.
@@ -59,11 +63,20 @@ impl Home {
         *self.layer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number in the name of a file.
-    pub(super) fn id_of(name: &str) -> Option<u64> {
-        let digits = name.strip_suffix(".sorted")?;
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    /// The number in the name of a file; `None` if it is not one of ours.
+    fn id_of(name: &str) -> Option<u64> {
+        let id = name.strip_suffix(".sorted")?.parse().ok()?;
+        (id < MOST_IDS && name == file_name(id)).then_some(id)
     }
+
+    /// The numbers of all sorted files there are.
+    pub(super) fn ids(fs: &dyn Fs, dir: &Path) -> Result<BTreeSet<u64>> {
+        Ok(fs.list(dir)?.iter().filter_map(|name| Self::id_of(name)).collect())
+    }
+}
+
+fn file_name(id: u64) -> String {
+    format!("{id:06}.sorted")
 }
 
 /// A sorted file of some state.

@@ -158,6 +158,12 @@ impl<C: EntryCursor + Send> OrderedCursor for Reduced<C> {
         self.show_backward()
     }
 
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.leave();
+        self.entries.seek_before(key, Trailer::OLDEST)?;
+        self.show_backward()
+    }
+
     fn next(&mut self) -> Result<()> {
         if self.shown + 1 < self.values.len() {
             self.shown += 1;
@@ -190,6 +196,10 @@ impl<C: EntryCursor + Send> OrderedCursor for Reduced<C> {
 
     fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    fn index(&self) -> usize {
+        self.shown
     }
 
     fn value(&self) -> &[u8] {
@@ -281,6 +291,7 @@ mod tests {
         Last,
         Seek(Vec<u8>),
         SeekBefore(Vec<u8>),
+        SeekForPrev(Vec<u8>),
         Next,
         Prev,
     }
@@ -291,6 +302,7 @@ mod tests {
             1 => Just(Step::Last),
             2 => sample::keys().prop_map(Step::Seek),
             2 => sample::keys().prop_map(Step::SeekBefore),
+            2 => sample::keys().prop_map(Step::SeekForPrev),
             6 => Just(Step::Next),
             6 => Just(Step::Prev),
         ];
@@ -303,10 +315,16 @@ mod tests {
             Step::Last => cursor.seek_to_last(),
             Step::Seek(key) => cursor.seek(key),
             Step::SeekBefore(key) => cursor.seek_before(key),
+            Step::SeekForPrev(key) => cursor.seek_for_prev(key),
             Step::Next if cursor.is_valid() => cursor.next(),
             Step::Prev if cursor.is_valid() => cursor.prev(),
             Step::Next | Step::Prev => Ok(()),
         }
+    }
+
+    /// How many records of the list have a key below `key`.
+    fn below(seen: &[(Vec<u8>, Option<Vec<u8>>)], key: &[u8]) -> usize {
+        seen.partition_point(|(seen, _)| &seen[..] < key)
     }
 
     /// Where in the list of what is seen a step leads to from `place`.
@@ -315,12 +333,15 @@ mod tests {
         place: Option<usize>,
         step: &Step,
     ) -> Option<usize> {
-        let below = |key: &Vec<u8>| seen.partition_point(|(seen, _)| seen < key);
+        let below = |key: &Vec<u8>| below(seen, key);
         let place = match step {
             Step::First => 0,
             Step::Last => seen.len().checked_sub(1)?,
             Step::Seek(key) => below(key),
             Step::SeekBefore(key) => below(key).checked_sub(1)?,
+            Step::SeekForPrev(key) => {
+                seen.partition_point(|(seen, _)| seen <= key).checked_sub(1)?
+            }
             Step::Next => place? + 1,
             Step::Prev => place?.checked_sub(1)?,
         };
@@ -357,6 +378,8 @@ mod tests {
                         prop_assert_eq!(reduced.key(), &key[..], "{}", about);
                         prop_assert_eq!(Some(reduced.value()), value.as_deref(), "{}", about);
                         prop_assert_eq!(&*reduced.value_slice(), reduced.value());
+                        let index = place.map(|place| place - below(&seen, key));
+                        prop_assert_eq!(Some(reduced.index()), index, "{}", about);
                     }
                 }
             }

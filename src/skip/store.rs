@@ -14,19 +14,20 @@
 //! last. Where a snapshot sees an earlier one, the files that were merged stay, under `older`, until it is gone.
 //!
 //! A file is written under a number that is new, synced, and then named by the manifest, which is one atomic step: a crash
-//! leaves the files of before, and at most files nobody names, which the next opening removes.
+//! leaves the files of before, and at most files nobody names, which the next opening removes. What was loaded is named by
+//! the log before: replaying puts it in its place again.
 //!
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies writes and freezes
 //! memtables. Order of locks: `manifest`, which is held over the manifest's syncs, then `swap`, which is held over no I/O.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::file::SortedFile;
-use super::load::SortedLoad;
+use super::load::{Loaded, SortedLoad};
 use super::manifest::{Contents, Manifest};
 use super::merge::{Input, Order, Progress, Purpose, at_once};
 use super::part::{Home, Part, PartMeta};
@@ -147,6 +148,8 @@ pub(crate) struct Store {
     state: ArcSwap<State>,
     swap: Mutex<()>,
     manifest: Mutex<Manifest>,
+    /// Files that the manifest did not name when it was read, and that nobody has been found to need.
+    leftovers: Mutex<BTreeSet<u64>>,
     persisted: AtomicU64,
     progress: Progress,
     flushes: AtomicU64,
@@ -164,16 +167,25 @@ impl Store {
             fs.remove(&dir.join(name))?;
         }
         let manifest = Manifest::create(fs, dir, context.identity)?;
-        Self::new(context, &options, manifest)
+        Self::new(context, &options, manifest, BTreeSet::new())
     }
 
     /// Opens a keyspace where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context, options: SkipOptions) -> Result<Arc<Self>> {
-        let manifest = Manifest::open(&*context.fs, &context.dir, context.identity)?;
-        Self::new(context, &options, manifest)
+        let (fs, dir) = (&*context.fs, &context.dir);
+        let mut manifest = Manifest::open(fs, dir, context.identity)?;
+        let mut leftovers = Home::ids(fs, dir)?;
+        leftovers.iter().for_each(|&id| manifest.pass_over(id));
+        manifest.contents.parts.iter().for_each(|part| _ = leftovers.remove(&part.id));
+        Self::new(context, &options, manifest, leftovers)
     }
 
-    fn new(context: Context, options: &SkipOptions, manifest: Manifest) -> Result<Arc<Self>> {
+    fn new(
+        context: Context,
+        options: &SkipOptions,
+        manifest: Manifest,
+        leftovers: BTreeSet<u64>,
+    ) -> Result<Arc<Self>> {
         let home = Arc::new(Home {
             fs: Arc::clone(&context.fs),
             dir: context.dir.clone(),
@@ -206,6 +218,7 @@ impl Store {
             swap: Mutex::new(()),
             persisted: AtomicU64::new(manifest.contents.persisted),
             manifest: Mutex::new(manifest),
+            leftovers: Mutex::new(leftovers),
             progress: Progress::default(),
             flushes: AtomicU64::new(0),
             merges: AtomicU64::new(0),
@@ -407,12 +420,10 @@ impl Store {
         lock(&self.manifest).take_id()
     }
 
-    /// Lets readers see what was loaded as the write `meta.to`, in front of all up to `before`. Under the commit lock.
-    pub(super) fn install_load(&self, before: Seqno, meta: PartMeta, mut sorted: SortedFile) {
+    /// Lets readers see a run that was loaded, in front of all up to `before`. Under the commit lock.
+    pub(super) fn put_in_front(&self, before: Seqno, run: &Arc<Part>) {
         self.freeze(before);
-        sorted.uniform = Trailer::new(meta.to, Kind::Put);
-        let run = Part::new(meta, sorted, &self.home);
-        self.change_state(|state| state.files.add_run(&run));
+        self.change_state(|state| state.files.add_run(run));
         self.schedule_flush();
     }
 
@@ -474,6 +485,8 @@ impl Store {
         };
         let last = frozen.first().map(|frozen| frozen.last);
         let Some(to) = last.max(runs.first().map(|run| run.meta.to)) else { return Ok(()) };
+        // Memtables, and what was loaded, may be among what is merged.
+        let persists = Some(to).filter(|&to| to > self.persisted());
         self.wait_published(to)?;
         let parts: Vec<_> = runs.iter().chain(&base).collect();
         let at_once = at_once(self.home.budget.total, parts.len()) as u64;
@@ -499,9 +512,9 @@ impl Store {
         let is_merged = |other: &Frozen| {
             frozen.iter().any(|frozen| Arc::ptr_eq(&frozen.memtable, &other.memtable))
         };
-        let logged = last.map_or(Ok(()), |last| self.context.host.sync_log(last));
+        let logged = persists.map_or(Ok(()), |to| self.context.host.sync_log(to));
         let installed = logged.and_then(|()| {
-            self.install(last.map(|_| to), replace, |state, before| {
+            self.install(persists, replace, |state, before| {
                 state.memtables.frozen.retain(|other| !is_merged(other));
                 if self.context.visibility.is_held_between(from, to) {
                     state.older.push(Older { from, to, files: before });
@@ -534,7 +547,8 @@ impl Store {
         let merged = cut().and_then(|()| {
             let state = self.state.load_full();
             let frozen = &state.memtables.frozen;
-            let last = frozen.first().map_or(0, |frozen| frozen.last);
+            let load = self.loads(&state).next().map(|load| load.meta.to);
+            let last = frozen.first().map(|frozen| frozen.last).max(load).unwrap_or(0);
             if !self.context.visibility.is_held_between(self.persisted(), last) {
                 return self.merge_parts(frozen, &state.files.runs, true);
             }
@@ -543,7 +557,8 @@ impl Store {
             while self.is_flush_due() {
                 self.flush_oldest()?;
             }
-            let runs = self.state.load().files.runs.clone();
+            // A load that came since may have a memtable behind it that has not.
+            let runs: Vec<_> = self.written_runs(&self.state.load()).cloned().collect();
             self.merge_parts(&[], &runs, true)
         });
         drop((flushing, merging));
@@ -616,17 +631,28 @@ fn value_of(found: Option<(Trailer, Slice)>) -> Option<Slice> {
 
 impl Engine for Store {
     fn make_writable(&self) -> Result<()> {
-        let mut manifest = lock(&self.manifest);
-        manifest.make_writable(&self.home.fs, &self.home.dir)?;
-        let known: Vec<u64> = manifest.contents.parts.iter().map(|part| part.id).collect();
-        for name in self.home.fs.list(&self.home.dir)? {
-            if Home::id_of(&name).is_some_and(|id| !known.contains(&id)) {
-                self.home.fs.remove(&self.home.dir.join(name))?;
-            }
-        }
-        drop(manifest);
+        lock(&self.manifest).make_writable(&self.home.fs, &self.home.dir)?;
         self.schedule_merge();
         Ok(())
+    }
+
+    fn replay_load(&self, seqno: Seqno, described: &[u8]) -> Result<()> {
+        let Some(loaded) = Loaded::decode(described) else {
+            let what = "what the log says of a sorted load cannot be";
+            return Err(Error::corruption(&self.home.dir, 0, what));
+        };
+        if !lock(&self.leftovers).remove(&loaded.id) {
+            let what = "the file of a sorted load that the log has is missing";
+            return Err(Error::corruption(&self.home.path(loaded.id), 0, what));
+        }
+        let run = Part::open(loaded.meta(seqno), &self.home)?;
+        self.put_in_front(seqno - 1, &run);
+        Ok(())
+    }
+
+    fn end_replay(&self) -> Result<()> {
+        let leftovers = std::mem::take(&mut *lock(&self.leftovers));
+        leftovers.iter().try_for_each(|&id| self.home.fs.remove(&self.home.path(id)))
     }
 
     fn checks_writes(&self) -> bool {
@@ -671,14 +697,6 @@ impl Engine for Store {
         let load = self.loads(&state).next().map(|load| load.meta.to);
         drop(state);
         frozen.max(load).map_or(Ok(()), |last| self.wait_persisted(last))
-    }
-
-    fn prepare_close(&self, _last: Seqno) -> Result<()> {
-        // What was loaded is not in the log.
-        match self.loads(&self.state.load()).next().is_some() {
-            true => self.persist(),
-            false => Ok(()),
-        }
     }
 
     fn load(&self) -> Result<Box<dyn Load>> {

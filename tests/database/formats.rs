@@ -6,29 +6,35 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use turbidite::vfs::{DiskFs, Fs, MemoryFs};
-use turbidite::{Database, EngineKind, Keyspace, KeyspaceOptions, Layer};
+use turbidite::vfs::{DiskFs, Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, Times};
+use turbidite::{Database, EngineKind, ErrorKind, Keyspace, KeyspaceOptions, Layer, Reducer};
 
-use crate::setup::{self, files_below, layers, options};
+use crate::setup::{files_below, layers, options};
 
 /// Set to make the files that are missing.
 const REGENERATE: &str = "TURBIDITE_WRITE_TESTDATA";
 const LOGGED: &str = "logged";
 const UNLOGGED: &str = "unlogged";
+/// Without the log, keeping all values.
+const KEPT: &str = "kept";
+/// With the log, of numbers that are added up.
+const SUMMED: &str = "summed";
 
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+/// The values of each key.
+type Map = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
-/// A database that is kept: its directory, and the engine of both its keyspaces.
+/// A database that is kept: its directory, and the engine of its keyspaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Golden {
     name: &'static str,
     engine: EngineKind,
 }
 
-const GOLDEN: [Golden; 3] = [
+const GOLDEN: [Golden; 4] = [
     Golden { name: "v1", engine: EngineKind::Lsm },
     Golden { name: "v1-hash", engine: EngineKind::Hash },
     Golden { name: "v1-btree", engine: EngineKind::Btree },
+    Golden { name: "v1-skip", engine: EngineKind::Skip },
 ];
 
 impl Golden {
@@ -36,29 +42,50 @@ impl Golden {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(self.name)
     }
 
+    fn is_skip(self) -> bool {
+        self.engine == EngineKind::Skip
+    }
+
+    fn keyspaces(self) -> &'static [&'static str] {
+        if self.is_skip() { &[LOGGED, UNLOGGED, KEPT, SUMMED] } else { &[LOGGED, UNLOGGED] }
+    }
+
     fn options(self, name: &str) -> KeyspaceOptions {
-        options(self.engine).log(name == LOGGED)
+        let options = options(self.engine).log([LOGGED, SUMMED].contains(&name));
+        match name {
+            KEPT => options.reducer(Reducer::KeepAll).step_unit(2),
+            SUMMED => options.reducer(Reducer::Sum).max_level(2),
+            _ => options,
+        }
     }
 }
 
 // ---- what the database holds ----
 
+type Record = (Vec<u8>, Vec<u8>);
+
 /// A step of making the database.
 enum Step {
     Write(&'static str, Vec<u8>, Option<Vec<u8>>),
-    /// To both keyspaces, in one batch.
+    /// To the logged and the unlogged keyspace, in one batch.
     Both(Vec<u8>, Vec<u8>),
+    /// A sorted load.
+    Load(&'static str, Vec<Record>),
+    /// The same, with no room in any manifest from then on: only the log has it.
+    LoadIntoLog(&'static str, Vec<Record>),
     Persist(&'static str),
     Compact(&'static str),
     Reopen,
 }
 
 /// Always the same: files of compacted data and others with tombstones for it, which is tables on the deepest level
-/// and on level 0, or segments before a checkpoint and behind it, or a tree of two levels with free pages; an unlogged keyspace; and
-/// writes that are only in the log.
-fn steps() -> Vec<Step> {
-    let put = |name, key: &[u8], value: Vec<u8>| Step::Write(name, key.to_vec(), Some(value));
+/// and on level 0, or segments before a checkpoint and behind it, or a tree of two levels with free pages, or a sorted file and
+/// runs; an unlogged keyspace; and writes that are only in the log.
+fn steps(golden: Golden) -> Vec<Step> {
     let mut steps = Vec::new();
+    if golden.is_skip() {
+        steps.extend(files_with_many_links());
+    }
     for number in 0..600_u32 {
         let value = format!("the value of {number} ").repeat(1 + number as usize % 4);
         steps.push(put(LOGGED, format!("record {number:05}").as_bytes(), value.into_bytes()));
@@ -78,6 +105,9 @@ fn steps() -> Vec<Step> {
     }
     steps.push(Step::Persist(LOGGED));
     steps.push(Step::Persist(UNLOGGED));
+    if golden.is_skip() {
+        steps.extend(runs());
+    }
     for number in 600..650_u32 {
         steps.push(put(LOGGED, format!("record {number:05}").as_bytes(), vec![number as u8; 30]));
     }
@@ -85,23 +115,94 @@ fn steps() -> Vec<Step> {
     steps.push(put(UNLOGGED, b"\xff\0", b"late".to_vec()));
     steps.push(Step::Both(b"\0both\xff".to_vec(), b"late".to_vec()));
     steps.push(Step::Persist(UNLOGGED));
+    if golden.is_skip() {
+        steps.push(Step::Persist(SUMMED));
+        steps.push(Step::LoadIntoLog(SUMMED, numbers(40..60)));
+        steps.push(put(SUMMED, b"number 050", 1000_i64.to_be_bytes().to_vec()));
+    }
+    steps
+}
+
+fn put(name: &'static str, key: &[u8], value: Vec<u8>) -> Step {
+    Step::Write(name, key.to_vec(), Some(value))
+}
+
+/// Records that share no more than one byte with the next one, or all but the last.
+fn long_key(number: u8) -> Vec<u8> {
+    let mut key = vec![b'l'; 2000];
+    (key[1], key[1999]) = (number / 2, number % 2);
+    key
+}
+
+/// Records to be added up.
+fn numbers(range: std::ops::Range<i64>) -> Vec<Record> {
+    let record = |number: i64| {
+        let key = format!("number {number:03}").into_bytes();
+        (key, (number - 30).to_be_bytes().to_vec())
+    };
+    range.map(record).collect()
+}
+
+/// Sorted files with several blocks of links, because the keys in these are long.
+fn files_with_many_links() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for number in 0..16 {
+        steps.push(put(LOGGED, &long_key(number), vec![number; 1500]));
+        steps.push(put(KEPT, &long_key(number), vec![number; 10]));
+    }
+    for number in 0..300_u16 {
+        let key = format!("several {:02}", number % 40).into_bytes();
+        steps.push(put(KEPT, &key, format!("value {number}").into_bytes()));
+    }
+    steps.extend(numbers(0..50).into_iter().map(|(key, value)| put(SUMMED, &key, value)));
+    steps.push(Step::Persist(KEPT));
+    steps.push(Step::Persist(SUMMED));
+    steps
+}
+
+/// Runs in front of that, with tombstones, several values of a key, and without trailers.
+fn runs() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for round in 0..2 {
+        for number in 0..30 {
+            let key = format!("several {:02}", (number * 7 + round) % 40).into_bytes();
+            let value = (number % 5 > 0).then(|| vec![round; 5 + number as usize]);
+            steps.push(Step::Write(KEPT, key, value));
+        }
+        steps.push(Step::Reopen);
+    }
+    let loaded = (0..40).map(|number| format!("several {number:02}").into_bytes());
+    steps.push(Step::Load(KEPT, loaded.map(|key| (key, b"loaded".to_vec())).collect()));
+    steps.push(Step::Load(SUMMED, numbers(20..70)));
+    let new = (0..20).map(|number| format!("record {:05}", 3 * number).into_bytes());
+    steps.push(Step::Load(LOGGED, new.map(|key| (key, b"loaded".to_vec())).collect()));
     steps
 }
 
 /// What is there after the steps, by keyspace.
-fn expected() -> BTreeMap<&'static str, Map> {
-    let mut maps = BTreeMap::from([(LOGGED, Map::new()), (UNLOGGED, Map::new())]);
-    for step in steps() {
+fn expected(golden: Golden) -> BTreeMap<String, Map> {
+    let mut maps: BTreeMap<_, Map> =
+        golden.keyspaces().iter().map(|&name| (name.to_owned(), Map::new())).collect();
+    let mut change = |name: &str, key: Vec<u8>, value: Option<Vec<u8>>| {
+        let map = maps.get_mut(name).unwrap();
+        let Some(value) = value else { return drop(map.remove(&key)) };
+        let values = map.entry(key).or_default();
+        let number = |value: &Vec<u8>| i64::from_be_bytes(value[..].try_into().unwrap());
+        match (name, &values[..]) {
+            (KEPT, _) => values.push(value),
+            (SUMMED, [sum]) => *values = vec![(number(sum) + number(&value)).to_be_bytes().into()],
+            _ => *values = vec![value],
+        }
+    };
+    for step in steps(golden) {
         match step {
-            Step::Write(name, key, Some(value)) => {
-                maps.entry(name).or_default().insert(key, value);
-            }
-            Step::Write(name, key, None) => {
-                maps.entry(name).or_default().remove(&key);
-            }
+            Step::Write(name, key, value) => change(name, key, value),
             Step::Both(key, value) => {
-                let insert = |map: &mut Map| map.insert(key.clone(), value.clone());
-                maps.values_mut().for_each(|map| drop(insert(map)));
+                change(LOGGED, key.clone(), Some(value.clone()));
+                change(UNLOGGED, key, Some(value));
+            }
+            Step::Load(name, records) | Step::LoadIntoLog(name, records) => {
+                records.into_iter().for_each(|(key, value)| change(name, key, Some(value)));
             }
             Step::Persist(_) | Step::Compact(_) | Step::Reopen => {}
         }
@@ -114,21 +215,33 @@ fn expected() -> BTreeMap<&'static str, Map> {
 /// Runs the steps in memory and gives the files, by their path below the database, as a kill at the end leaves them.
 fn generate(golden: Golden) -> BTreeMap<String, Vec<u8>> {
     let (fs, path) = (MemoryFs::new(), Path::new("/v1"));
+    let faults = FaultFs::new(Arc::new(fs.clone()));
     let open = || {
-        let database = Database::builder(path).file_system(Arc::new(fs.clone())).open().unwrap();
-        let keyspace = |name| (name, database.keyspace(name, golden.options(name)).unwrap());
-        let keyspaces: BTreeMap<&str, Keyspace> = [LOGGED, UNLOGGED].map(keyspace).into();
+        let builder = Database::builder(path).file_system(Arc::new(faults.clone()));
+        let database = builder.open().unwrap();
+        let keyspace = |&name| (name, database.keyspace(name, golden.options(name)).unwrap());
+        let keyspaces: BTreeMap<&str, Keyspace> = golden.keyspaces().iter().map(keyspace).collect();
         (database, keyspaces)
     };
     let (mut database, mut keyspaces) = open();
-    for step in steps() {
+    for step in steps(golden) {
         match step {
             Step::Write(name, key, Some(value)) => keyspaces[name].put(key, value).unwrap(),
             Step::Write(name, key, None) => keyspaces[name].delete(key).unwrap(),
             Step::Both(key, value) => {
                 let mut batch = database.batch();
-                keyspaces.values().for_each(|one| _ = batch.put(one, &key, &value));
+                batch.put(&keyspaces[LOGGED], &key, &value);
+                batch.put(&keyspaces[UNLOGGED], &key, &value);
                 batch.commit().unwrap();
+            }
+            Step::Load(name, records) => _ = keyspaces[name].load_sorted(records).unwrap(),
+            Step::LoadIntoLog(name, records) => {
+                database.settle().unwrap();
+                let fault = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
+                let name_contains = "manifest".into();
+                faults.arm(Fault { name_contains, times: Times::Always, ..fault });
+                let error = keyspaces[name].load_sorted(records).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::NoSpace);
             }
             Step::Persist(name) => keyspaces[name].persist().unwrap(),
             Step::Compact(name) => keyspaces[name].compact().unwrap(),
@@ -139,9 +252,12 @@ fn generate(golden: Golden) -> BTreeMap<String, Vec<u8>> {
             }
         }
     }
-    database.settle().unwrap();
+    let settled = database.settle();
+    assert!(settled.is_ok() || faults.fired() > 0, "{settled:?}");
     let below = |path: PathBuf| path.strip_prefix("/v1").unwrap().to_str().unwrap().to_owned();
-    fs.fork().files().into_iter().map(|(path, bytes)| (below(path), bytes)).collect()
+    let killed = fs.fork();
+    faults.disarm();
+    killed.files().into_iter().map(|(path, bytes)| (below(path), bytes)).collect()
 }
 
 /// Stores each file without the zeros at its end, and its length in a manifest.
@@ -190,16 +306,18 @@ fn unpack(golden: Golden) -> tempfile::TempDir {
 fn contents(database: &Database) -> BTreeMap<String, Map> {
     let names = database.keyspaces().into_iter().map(|info| info.name);
     let content = |name: String| {
-        let keyspace = database.open_keyspace(&name).unwrap();
-        (name, setup::contents(keyspace.iter()))
+        let mut map = Map::new();
+        for item in database.open_keyspace(&name).unwrap().iter() {
+            let (key, value) = item.unwrap();
+            map.entry(key.to_vec()).or_default().push(value.to_vec());
+        }
+        (name, map)
     };
     names.map(content).collect()
 }
 
-fn check(database: &Database) {
-    let expected: BTreeMap<String, Map> =
-        expected().into_iter().map(|(name, map)| (name.to_owned(), map)).collect();
-    assert!(contents(database) == expected);
+fn check(golden: Golden, database: &Database) {
+    assert!(contents(database) == expected(golden), "{golden:?}");
     let report = database.verify().unwrap();
     assert!(report.problems.is_empty() && report.files >= 4, "{report:?}");
 }
@@ -219,11 +337,12 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
     let dir = unpack(golden);
     let open = || Database::builder(dir.path()).log_layer(layer).create(false).open().unwrap();
     let database = open();
-    check(&database);
+    check(golden, &database);
     assert!(database.recovery().replayed_batches > 50, "the log had to be replayed");
     assert_eq!(database.recovery().dropped_bytes, 0);
     let keyspace = |name| database.keyspace(name, golden.options(name).layer(layer)).unwrap();
-    let (logged, unlogged) = (keyspace(LOGGED), keyspace(UNLOGGED));
+    let keyspaces: Vec<_> = golden.keyspaces().iter().map(|name| keyspace(name)).collect();
+    let (logged, unlogged) = (&keyspaces[0], &keyspaces[1]);
     if golden.engine == EngineKind::Lsm {
         let levels: Vec<u32> = logged.stats().levels.iter().map(|level| level.level).collect();
         assert!(levels.len() == 2 && levels[0] == 0, "tables on two levels: {levels:?}");
@@ -232,12 +351,18 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
         let tree = logged.stats().tree.unwrap();
         assert!(tree.levels == 2 && tree.overflow_pages > 0 && tree.free_pages > 0, "{tree:?}");
     }
+    if golden.is_skip() {
+        let runs = |keyspace: &Keyspace| keyspace.stats().skip.unwrap().runs;
+        let found: Vec<_> = keyspaces.iter().map(runs).collect();
+        assert!(found[0] >= 1 && found[2] >= 3 && found[3] >= 1, "{found:?}");
+    }
     // Writing goes on.
     let mut batch = database.batch();
-    batch.put(&logged, "added", "1").put(&unlogged, "added", "2");
+    batch.put(logged, "added", "1").put(unlogged, "added", "2");
     batch.commit().unwrap();
     logged.compact().unwrap();
-    drop((logged, unlogged));
+    keyspaces[2..].iter().for_each(|keyspace| keyspace.compact().unwrap());
+    drop(keyspaces);
     database.close().unwrap();
     let database = open();
     for (name, value) in [(LOGGED, "1"), (UNLOGGED, "2")] {
@@ -245,7 +370,7 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
         assert_eq!(keyspace.get("added").unwrap().unwrap(), value);
         keyspace.delete("added").unwrap();
     }
-    check(&database);
+    check(golden, &database);
 }
 
 #[test]
@@ -254,7 +379,7 @@ fn version_1_is_read_without_changing_a_byte() {
         let dir = unpack(golden);
         let before = files_below(dir.path());
         let database = Database::builder(dir.path()).read_only(true).open().unwrap();
-        check(&database);
+        check(golden, &database);
         database.close().unwrap();
         assert!(files_below(dir.path()) == before);
     }
@@ -268,7 +393,7 @@ fn what_the_steps_make_is_what_is_expected() {
             fs.write_file(&Path::new("/copy").join(name), &bytes).unwrap();
         }
         let database = Database::builder("/copy").file_system(Arc::new(fs)).create(false).open();
-        check(&database.unwrap());
+        check(golden, &database.unwrap());
     }
 }
 
@@ -282,6 +407,7 @@ fn what_is_stored_is_small_and_has_all_kinds_of_files() {
         let kinds: &[&str] = match golden.engine {
             EngineKind::Hash => &[".data", ".index", manifests[0], manifests[1]],
             EngineKind::Btree => &["keyspaces/1/tree", "keyspaces/2/tree"],
+            EngineKind::Skip => &[".sorted", manifests[0], manifests[1], "keyspaces/4/manifest-"],
             _ => &[".table", manifests[0], manifests[1]],
         };
         for part in ["catalog-", "log/"].iter().chain(kinds) {

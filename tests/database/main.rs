@@ -3,12 +3,14 @@
 mod architecture;
 mod conformance;
 mod crash;
+mod ends;
 mod faults;
 mod flip;
 mod formats;
 mod full_disk;
 mod history;
 mod kill;
+mod loads;
 mod model;
 mod multi_get;
 mod setup;
