@@ -136,6 +136,11 @@ impl<'a> Block<'a> {
         self.len
     }
 
+    /// Whether records have trailers of their own.
+    pub(super) fn has_trailers(&self) -> bool {
+        self.uniform.is_none()
+    }
+
     /// Bytes of the block, as ranges of its records are meant.
     #[inline]
     pub(super) fn bytes(&self, range: Range<usize>) -> &'a [u8] {

@@ -157,7 +157,7 @@ impl SortedFile {
         Ok(sorted)
     }
 
-    /// Reads all links to blocks; `None` if they would take more memory.
+    /// Reads all links to blocks; `None` if they would take more memory, or do not lead to one block after the other.
     fn read_links(&self, most: usize) -> Result<Option<Links>> {
         if self.footer.blocks as usize > most / size_of::<Target>() {
             return Ok(None);
@@ -172,11 +172,18 @@ impl SortedFile {
                 let record = self.damage(block.record(place), &self.top.targets()[number])?;
                 let key = [block.prefix, record.suffix].concat();
                 let target = self.target(block.bytes(record.value()), number, place.index)?;
-                if !gathered.push(&key, record.trailer, target) {
+                let is_next = match gathered.targets().last() {
+                    None => target.record == 0 && target.block == 0,
+                    Some(last) => target.record > last.record && target.block == last.block + 1,
+                };
+                if !is_next || !gathered.push(&key, record.trailer, target) {
                     return Ok(None);
                 }
                 place = record.next;
             }
+        }
+        if gathered.targets().len() as u64 != self.footer.blocks {
+            return Ok(None);
         }
         let levels = self.footer.shape.max_level.saturating_sub(2);
         let links = gathered.finish(self.footer.shape.step_unit, levels);
@@ -559,6 +566,11 @@ impl SortedFile {
     /// Where blocks of links are.
     pub(super) fn link_blocks(&self) -> &[Target] {
         self.top.targets()
+    }
+
+    /// What leads to block of links `number`, if searches go by that.
+    pub(super) fn link_to_links(&self, number: usize) -> Option<(&[u8], Trailer)> {
+        self.footer.shape.has(3).then(|| self.top.link(number))
     }
 }
 

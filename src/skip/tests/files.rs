@@ -14,14 +14,14 @@ use crate::skip::verify::verify;
 use crate::vfs::{BatchReader, DiskFs, Fs, Layer, LayeredFs, MemoryFs};
 
 /// A place in a file: a key and a trailer.
-type At = (Vec<u8>, Trailer);
+pub(super) type At = (Vec<u8>, Trailer);
 
-fn shape(step_unit: u32, max_level: u32, has_trailers: bool) -> Shape {
+pub(super) fn shape(step_unit: u32, max_level: u32, has_trailers: bool) -> Shape {
     Shape { step_unit, max_level, has_trailers }
 }
 
 /// Puts entries in the order of a file of this shape: without trailers there is one record of a key.
-fn sorted(mut entries: Vec<Entry>, has_trailers: bool) -> Vec<Entry> {
+pub(super) fn sorted(mut entries: Vec<Entry>, has_trailers: bool) -> Vec<Entry> {
     if !has_trailers {
         entries.iter_mut().for_each(|entry| entry.1 = UNIFORM);
     }
@@ -74,7 +74,7 @@ fn mixed() -> impl Strategy<Value = Vec<Entry>> {
 }
 
 /// What is looked for: the place of each record, and what is next to it.
-fn probes(entries: &[Entry]) -> Vec<At> {
+pub(super) fn probes(entries: &[Entry]) -> Vec<At> {
     let mut probes = vec![(Vec::new(), Trailer::NEWEST), (vec![0xff; 9], Trailer::OLDEST)];
     for (key, trailer, _) in entries {
         let before = Trailer::visible_at(trailer.seqno().saturating_sub(1));
@@ -112,7 +112,7 @@ fn assert_at(cursor: &FileCursor, expected: Option<&Entry>) {
 }
 
 /// Looks for single places.
-fn check_points(file: &Arc<SortedFile>, entries: &[Entry], probes: &[At]) {
+pub(super) fn check_points(file: &Arc<SortedFile>, entries: &[Entry], probes: &[At]) {
     let mut cursor = file.cursor(None);
     for probe in probes {
         let (key, trailer) = probe;
@@ -128,7 +128,7 @@ fn check_points(file: &Arc<SortedFile>, entries: &[Entry], probes: &[At]) {
 }
 
 /// Looks for all of them together, of a few states.
-fn check_together(file: &SortedFile, entries: &[Entry], probes: &[At]) {
+pub(super) fn check_together(file: &SortedFile, entries: &[Entry], probes: &[At]) {
     let reader = BatchReader::new(2);
     let keys: Vec<&[u8]> = probes.iter().map(|probe| &probe.0[..]).collect();
     for at in [0, 5, SEQNO, 1 << 40] {
@@ -140,7 +140,7 @@ fn check_together(file: &SortedFile, entries: &[Entry], probes: &[At]) {
     }
 }
 
-fn check_positions(file: &Arc<SortedFile>, entries: &[Entry], step: usize) {
+pub(super) fn check_positions(file: &Arc<SortedFile>, entries: &[Entry], step: usize) {
     let mut cursor = file.cursor(None);
     for position in (0..entries.len()).step_by(step) {
         let (number, target) = file.find_record(position as u64).unwrap();
