@@ -31,8 +31,9 @@ pub(super) type Found = Option<(Trailer, Slice)>;
 const TOGETHER: usize = 256;
 /// So many lines of memory at the front of a block are asked for ahead: those with its keys.
 const LINES_AHEAD: usize = 6;
-/// The least bytes a block takes.
+/// The least bytes a block takes, and a record in it.
 const LEAST_BLOCK: u64 = 24;
+const LEAST_RECORD: u64 = 2;
 
 /// An open sorted file.
 #[derive(Debug)]
@@ -125,8 +126,9 @@ impl SortedFile {
         };
         let footer = Footer::decode(bytes, file.path(), identity, at)?;
         let count = footer.blocks.saturating_add(footer.link_blocks);
-        if count > len / LEAST_BLOCK {
-            return Err(Error::corruption(file.path(), at, "there cannot be so many blocks"));
+        if count > len / LEAST_BLOCK || footer.records > len / LEAST_RECORD {
+            let what = "there cannot be so many blocks or records";
+            return Err(Error::corruption(file.path(), at, what));
         }
         let uniform = Trailer::new(seqno, Kind::Put);
         let top = read_top(&*file, identity, &footer, uniform)?;

@@ -45,7 +45,7 @@ fn stretched(count: u64) -> Vec<Entry> {
 /// So many versions of one key, between its neighbours.
 fn versions(count: u64, len: usize) -> Vec<Entry> {
     let version = |seqno: u64| {
-        let kind = if seqno % 7 == 0 { Kind::Delete } else { Kind::Put };
+        let kind = if seqno.is_multiple_of(7) { Kind::Delete } else { Kind::Put };
         (b"key".to_vec(), Trailer::new(seqno, kind), vec![seqno as u8; len])
     };
     let neighbours = [&b"kex"[..], b"key\0", b"kez"].into_iter().enumerate();
@@ -177,7 +177,7 @@ fn check_walks(file: &Arc<SortedFile>, entries: &[Entry], run: Option<u64>, seed
             place = rng.next() as usize % entries.len();
             cursor.seek_to_record(place as u64).unwrap();
         }
-        let is_forward = rng.next() % 2 == 0;
+        let is_forward = rng.next().is_multiple_of(2);
         for _ in 0..rng.next() % 30 {
             if !cursor.is_valid() {
                 break;

@@ -20,13 +20,14 @@ struct Link {
     numbers: Vec<u64>,
 }
 
+/// Changes the links of a block of links, given its number, or those to blocks of links.
+type BendLinks = Box<dyn Fn(Option<usize>, &mut Vec<Link>)>;
+
 /// What a file is made of, in short blocks, so that a small file has many.
 struct Plan {
     entries: Vec<Entry>,
     shape: Shape,
-    /// What is made of the links of each block of links, and of those to blocks of links.
-    bend_links: Box<dyn Fn(usize, &mut Vec<Link>)>,
-    bend_top: Box<dyn Fn(&mut Vec<Link>)>,
+    bend_links: BendLinks,
     bend_footer: Box<dyn Fn(&mut Footer)>,
 }
 
@@ -68,13 +69,7 @@ fn record(link: Link) -> Entry {
 
 impl Plan {
     fn new(entries: Vec<Entry>, shape: Shape) -> Self {
-        Self {
-            entries,
-            shape,
-            bend_links: Box::new(|_, _| ()),
-            bend_top: Box::new(|_| ()),
-            bend_footer: Box::new(|_| ()),
-        }
+        Self { entries, shape, bend_links: Box::new(|_, _| ()), bend_footer: Box::new(|_| ()) }
     }
 
     /// The file, with right checksums. Three records make a block, three blocks have their links together.
@@ -92,7 +87,7 @@ impl Plan {
                 footer.blocks += 1;
                 footer.records += records.len() as u64;
             }
-            (self.bend_links)(number, &mut links);
+            (self.bend_links)(Some(number), &mut links);
             let trailer = if has(3) { group[0].1 } else { UNIFORM };
             let (offset, len) = append(&mut out, self.shape, links.into_iter().map(record));
             let numbers = vec![offset, len, first.0, first.1];
@@ -102,7 +97,7 @@ impl Plan {
         footer.tombstones =
             self.entries.iter().filter(|e| e.1.kind() == Kind::Delete).count() as u64;
         footer.bytes = self.entries.iter().map(|e| (e.0.len() + e.2.len()) as u64).sum();
-        (self.bend_top)(&mut top);
+        (self.bend_links)(None, &mut top);
         let (offset, len) = append(&mut out, self.shape, top.into_iter().map(record));
         (footer.top, footer.top_len) = (offset, len as u32);
         (self.bend_footer)(&mut footer);
@@ -375,14 +370,10 @@ proptest! {
         let shape = shapes()[which];
         let entries = some_entries(shape.has_trailers, 40);
         let mut plan = Plan::new(entries.clone(), shape);
-        let (of_links, of_top) = (bends.clone(), bends.clone());
+        let bent = bends.clone();
         plan.bend_links = Box::new(move |number, links| {
-            let mine = of_links.iter().filter(|(group, ..)| *group == number);
+            let mine = bent.iter().filter(|(group, ..)| *group == number.unwrap_or(5));
             mine.for_each(|(_, at, bend)| apply(links, *at, bend));
-        });
-        plan.bend_top = Box::new(move |top| {
-            let mine = of_top.iter().filter(|(group, ..)| *group == 5);
-            mine.for_each(|(_, at, bend)| apply(top, *at, bend));
         });
         plan.bend_footer = Box::new(move |bent| {
             let Some((which, number)) = footer else { return };
