@@ -154,7 +154,7 @@ impl Budget {
             return;
         }
         let ready = self.spare.bytes.load(Ordering::Relaxed) / CHUNK;
-        for _ in ready..READY {
+        for _ in ready..READY.min(self.spare_room()) {
             let mut chunk = Box::new_uninit_slice(CHUNK);
             chunk.iter_mut().step_by(PAGE).for_each(|byte| _ = byte.write(0));
             self.give_chunk(chunk);
@@ -163,15 +163,19 @@ impl Budget {
 
     /// Memory that a memtable no longer needs.
     pub(crate) fn give_chunk(&self, chunk: Chunk) {
-        let most = self.memtable.min(self.memtables.saturating_sub(self.memtables_used()));
-        let has_room = |chunks: &Vec<_>| (chunks.len() + 1) * CHUNK <= most;
+        let room = self.spare_room();
         // What finds no room is freed outside the lock.
         let mut chunk = Some(chunk);
         self.spare.change(|chunks| {
-            if has_room(chunks) {
+            if chunks.len() < room {
                 chunks.extend(chunk.take());
             }
         });
+    }
+
+    /// How many chunks may wait.
+    fn spare_room(&self) -> usize {
+        self.memtable.min(self.memtables.saturating_sub(self.memtables_used())) / CHUNK
     }
 
     /// Notes that a memtable has grown.

@@ -96,7 +96,7 @@ impl Draft {
         value: &[u8],
     ) -> Self {
         let large = value.len() > LARGE;
-        let kept = large.then(|| arena.keep_large(pen, value).as_ptr() as usize);
+        let kept = large.then(|| arena.keep_large(pen, value));
         let flags = if large { OUT_OF_LINE } else { 0 };
         let links_at = links_at(flags, key.len(), value.len());
         let (place, start) = arena.allocate(pen, Kind::Entry, links_at + MOST_LINKS, ALIGN);
@@ -110,7 +110,7 @@ impl Draft {
             at.add(HEADER).copy_from_nonoverlapping(key.as_ptr(), key.len());
             let value_at = at.add(HEADER + key.len());
             match kept {
-                Some(address) => value_at.cast::<usize>().write_unaligned(address),
+                Some(kept) => value_at.cast::<NonNull<u8>>().write_unaligned(kept),
                 None => value_at.copy_from_nonoverlapping(value.as_ptr(), value.len()),
             }
         }
@@ -215,8 +215,8 @@ impl<'a> Entry<'a> {
             if self.key_len_and_flags() & OUT_OF_LINE == 0 {
                 return std::slice::from_raw_parts(at, len);
             }
-            let address = at.cast::<*const u8>().read_unaligned();
-            std::slice::from_raw_parts(address, len)
+            let kept = at.cast::<NonNull<u8>>().read_unaligned();
+            std::slice::from_raw_parts(kept.as_ptr(), len)
         }
     }
 
@@ -230,7 +230,7 @@ impl<'a> Entry<'a> {
 /// Where the links of an entry lie.
 #[inline]
 fn links_at(flags: u32, key: usize, value: usize) -> usize {
-    HEADER + key + if flags & OUT_OF_LINE == 0 { value } else { size_of::<usize>() }
+    HEADER + key + if flags & OUT_OF_LINE == 0 { value } else { size_of::<NonNull<u8>>() }
 }
 
 /// The entry at a place that a chain names.

@@ -37,6 +37,8 @@ use crate::base::prefetch::prefetch;
 
 /// Slots of a node.
 const SLOTS: usize = 15;
+/// How many slots of a full node go with one that comes behind them.
+const COMPANY: usize = 3;
 /// More levels than the 4 GiB of an arena have room for.
 const MAX_HEIGHT: usize = 12;
 
@@ -108,6 +110,13 @@ pub(super) struct Position {
 struct Path {
     steps: [Option<(Place, SlotOrder, usize)>; MAX_HEIGHT],
     height: usize,
+}
+
+impl Path {
+    /// Whether it leads to the last leaf.
+    fn is_last(&self) -> bool {
+        self.steps.iter().flatten().all(|&(_, order, at)| at + 1 == order.count())
+    }
 }
 
 /// Where the nodes of an index lie, and the entries it puts in order.
@@ -248,7 +257,7 @@ impl Index {
             return;
         }
         let all = with_slot(&leaf.slots(order, None), at, slot);
-        let (left, right) = split(&all, at);
+        let (left, right) = split(&all, at, path.is_last());
         let left = make_leaf(arenas.nodes, pen, left);
         let first = right[0];
         let right = make_leaf(arenas.nodes, pen, right);
@@ -282,7 +291,7 @@ impl Index {
         let mut slots = node.slots.slots(order, Some(node));
         slots[at].child = left;
         let all = with_slot(&slots, at + 1, right);
-        let (left, right) = split(&all, at + 1);
+        let (left, right) = split(&all, at + 1, path.is_last());
         let left = make_inner(arenas.nodes, pen, left);
         let first = right[0];
         let right = make_inner(arenas.nodes, pen, right);
@@ -412,10 +421,15 @@ fn with_slot(slots: &[Slot; SLOTS], at: usize, new: Slot) -> [Slot; SLOTS + 1] {
     all
 }
 
-/// Where to split after a slot was added at `added`: in half, but behind the full node when the new slot
-/// came last, as it does when entries ascend.
-fn split(all: &[Slot; SLOTS + 1], added: usize) -> (&[Slot], &[Slot]) {
-    all.split_at(if added == SLOTS { SLOTS } else { all.len() / 2 })
+/// Where to split after a slot was added at `added`: in half; but behind the full node when entries ascend, and
+/// the new slot comes last in the `last` node of its level. Elsewhere the slot that comes last gets company: alone, the
+/// next one before it would find the node on the left as full as it was, and have it copied again.
+fn split(all: &[Slot; SLOTS + 1], added: usize, last: bool) -> (&[Slot], &[Slot]) {
+    all.split_at(match added {
+        SLOTS if last => SLOTS,
+        SLOTS => SLOTS - COMPANY,
+        _ => all.len() / 2,
+    })
 }
 
 #[inline]

@@ -281,6 +281,12 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    impl Memtable {
+        fn orders_memory(&self) -> usize {
+            self.memory() - self.arena.allocated() - self.tags.allocated()
+        }
+    }
+
     fn table() -> Arc<Memtable> {
         Arc::new(Memtable::new(Arc::new(Budget::new(64 << 20))))
     }
@@ -437,6 +443,24 @@ mod tests {
         assert_eq!(budget.memtables_used(), 0);
         drop((old, table));
         assert_eq!(budget.memtables_used(), 0);
+    }
+
+    #[test]
+    fn keys_that_descend_in_a_gap_take_no_more_memory_than_others() {
+        let table = table();
+        let entries = 3_000u64;
+        let put = |key: String, seqno| {
+            table.insert(key.as_bytes(), Trailer::new(seqno, Kind::Put), b"");
+            let mut cursor = table.cursor();
+            cursor.seek(key.as_bytes(), Trailer::NEWEST).unwrap();
+            assert_eq!(cursor.trailer().seqno(), seqno);
+        };
+        // Ascending ones first, whose nodes are full.
+        (1..=entries).for_each(|number| put(format!("a{number:08}"), number));
+        let before = table.orders_memory();
+        (1..=entries).for_each(|number| put(format!("b{:08}", entries - number), entries + number));
+        let taken = table.orders_memory() - before;
+        assert!(taken < 256 * entries as usize, "{taken}");
     }
 
     #[test]

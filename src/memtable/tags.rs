@@ -280,10 +280,11 @@ impl Tags {
         }
         let segment = |i: usize| AtomicPtr::new(old.segments[i / 2].load(Ordering::Relaxed));
         let segments = (0..len).map(segment).collect();
-        let new = Box::leak(Box::new(Directory { depth: old.depth + 1, segments }));
+        let new = Box::new(Directory { depth: old.depth + 1, segments });
+        let new = NonNull::from(Box::leak(new));
         pen.depths = (0..len).map(|i| pen.depths[i / 2]).collect();
-        pen.directories.push(NonNull::from(&*new));
-        self.directory.store(new, Ordering::Release);
+        pen.directories.push(new);
+        self.directory.store(new.as_ptr(), Ordering::Release);
         true
     }
 }
@@ -355,8 +356,13 @@ mod tests {
 
         /// Adds an entry whose key and sequence number are its number.
         fn add(&mut self, tag: u32) -> u64 {
+            self.put(tag, self.count + 1)
+        }
+
+        /// Adds an entry under the key `number`. Gives its sequence number.
+        fn put(&mut self, tag: u32, number: u64) -> u64 {
             self.count += 1;
-            let (key, trailer) = (self.count.to_le_bytes(), Trailer::new(self.count, Kind::Put));
+            let (key, trailer) = (number.to_le_bytes(), Trailer::new(self.count, Kind::Put));
             let pen = &mut self.entries_pen;
             let draft = Draft::new(&self.entries, pen, &key, trailer, b"");
             let keys = self.count - 1;
@@ -366,13 +372,20 @@ mod tests {
         }
 
         fn has(&self, tag: u32, number: u64) -> bool {
+            self.get(tag, number, self.count).is_some()
+        }
+
+        /// The sequence number of the entry that a reader at `at` sees under the key `number`.
+        fn get(&self, tag: u32, number: u64, at: u64) -> Option<u64> {
+            let (key, trailer) = (number.to_le_bytes(), Trailer::visible_at(at));
             let find = |place| {
                 // SAFETY: the place comes from the index, and nobody writes.
                 let newest = unsafe { Entry::at(&self.entries, place) };
-                find_in_chain(&self.entries, newest, &number.to_le_bytes(), Trailer::NEWEST)
+                find_in_chain(&self.entries, newest, &key, trailer)
             };
             let found = self.tags.newest(tag).and_then(find);
-            found.or_else(|| self.tags.crowd().and_then(find)).is_some()
+            let found = found.or_else(|| self.tags.crowd().and_then(find));
+            found.map(|entry| entry.trailer().seqno())
         }
     }
 
@@ -405,6 +418,27 @@ mod tests {
         assert!(table.tags.allocated() < 100 << 10, "{}", table.tags.allocated());
         assert!((1..).zip(&tags).all(|(number, &tag)| table.has(tag, number)));
         assert!(!table.has(7, 1000));
+    }
+
+    #[test]
+    fn a_key_that_leaves_the_crowd_keeps_its_versions() {
+        const KEYS: u64 = 40;
+        let mut table = Table::new();
+        // They meet in a bucket until five bits choose a segment. The last two have the same tag.
+        let tag = |number: u64| (number.min(KEYS - 2) as u32) << 22 | 7;
+        for _ in 0..20 {
+            (0..KEYS).for_each(|number| _ = table.put(tag(number), number));
+        }
+        let last = KEYS - 1;
+        assert!(table.get(tag(last), last, KEYS).is_some() && table.tags.crowd().is_some());
+        assert!(table.tags.newest(tag(last)).is_some(), "it has found a slot");
+        for at in 0..=table.count {
+            for number in 0..KEYS {
+                let newest = (at + KEYS - 1 - number) / KEYS * KEYS + number;
+                let expected = newest.checked_sub(KEYS).map(|before| before + 1);
+                assert_eq!(table.get(tag(number), number, at), expected, "{number} at {at}");
+            }
+        }
     }
 
     #[test]
