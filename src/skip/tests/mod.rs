@@ -3,6 +3,7 @@
 mod blocks;
 mod files;
 mod hostile;
+mod merges;
 mod whole;
 
 use std::sync::Arc;
