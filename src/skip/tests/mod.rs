@@ -4,6 +4,8 @@ mod blocks;
 mod files;
 mod hostile;
 mod merges;
+mod races;
+mod rig;
 mod whole;
 
 use std::sync::Arc;
