@@ -577,7 +577,10 @@ impl SortedFile {
 
     /// What leads to block of links `number`, if searches go by that.
     pub(super) fn link_to_links(&self, number: usize) -> Option<(&[u8], Trailer)> {
-        self.footer.shape.has(3).then(|| self.top.link(number))
+        let shape = self.footer.shape;
+        let (key, trailer) = self.top.link(number);
+        // What is uniform is known only when a load is installed, after its links were read.
+        shape.has(3).then(|| (key, if shape.has_trailers { trailer } else { self.uniform }))
     }
 }
 

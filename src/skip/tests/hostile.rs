@@ -1,16 +1,24 @@
 //! Damaged and hostile files: an error or right answers for the first, no panic for the second. A file that passes
 //! `verify` reads like the sorted vector that a walk over it gives.
 
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use super::files::{check_points, check_positions, check_together, probes, shape, sorted};
 use super::*;
+use crate::base::key::compare;
 use crate::base::{checksum, varint};
 use crate::error::ErrorKind;
-use crate::iter::EntryCursor;
+use crate::iter::{EntryCursor, sample};
+use crate::reducer::Reducer;
 use crate::skip::footer::Footer;
+use crate::skip::merge::{Input, Order, Purpose};
+use crate::skip::part::{Home, Part, PartMeta};
+use crate::skip::positions::Positions;
+use crate::skip::reduce::Reduce;
 use crate::skip::verify::verify;
-use crate::vfs::BatchReader;
+use crate::vfs::{BatchReader, Fs, MemoryFs};
 
 /// A link as it is written: what it leads to are numbers.
 #[derive(Clone, Debug)]
@@ -244,6 +252,64 @@ fn exercise(file: &Arc<SortedFile>) {
     }
 }
 
+/// Counts positions in a file under changes.
+fn exercise_positions(bytes: &[u8], reducer: &Reducer, changes: &[sample::Entry]) {
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let reduce = Reduce::new(reducer.clone(), None, Path::new("/keyspace"));
+    let part = part(bytes, &rig::home(&fs));
+    let positions = || Positions {
+        base: part.as_deref(),
+        changes: sample::Sorted::new(changes.to_vec()),
+        reduce: &reduce,
+        at: SEQNO,
+    };
+    for position in (0..50).chain([u64::MAX - 1, u64::MAX]) {
+        let _ = positions().nth(position);
+    }
+    for key in [&b""[..], b"key 01", b"key 03", b"\xff"] {
+        let _ = positions().rank(key);
+    }
+}
+
+/// The file as a part of a keyspace, if it can be opened.
+fn part(bytes: &[u8], home: &Arc<Home>) -> Option<Arc<Part>> {
+    let (cache, len) = (Arc::new(BlockCache::new(0)), bytes.len() as u64);
+    let file = Whole::new(bytes.to_vec(), true);
+    let sorted = SortedFile::open(file, IDENTITY, len, SEQNO, &cache, usize::MAX).ok()?;
+    let records = sorted.footer.records;
+    let meta = PartMeta { id: 1, len, records, is_base: true, after: 0, to: SEQNO };
+    Some(Part::new(meta, sorted, home))
+}
+
+/// Merges a file with one that is whole. What comes out is whole.
+fn exercise_merges(bytes: &[u8], other: &[u8]) {
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let home = rig::home(&fs);
+    let (Some(bent), Some(other)) = (part(bytes, &home), part(other, &home)) else { return };
+    let reduce = Reduce::new(Reducer::Concat, None, Path::new("/keyspace"));
+    for (id, purpose) in [(8, Purpose::Base), (9, Purpose::Run)] {
+        let order = Order {
+            home: &home,
+            reduce: &reduce,
+            purpose,
+            shape: shape(4, 12, true),
+            id,
+            after: 0,
+            to: SEQNO,
+            progress: None,
+            stopped: &|| false,
+        };
+        let inputs = [&bent, &other].map(|part| Input::Right(part.sorted.cursor(Some(1 << 16))));
+        match order.carry_out(inputs.into()) {
+            Ok(made) => made.iter().for_each(|made| verify(&made.sorted).unwrap()),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+                assert!(!fs.list(&home.dir).unwrap().contains(&format!("{id:06}.sorted")));
+            }
+        }
+    }
+}
+
 /// Does all of it in every way; what passes `verify` must hang together. Gives what it has then.
 fn try_out(bytes: &[u8], what: &str) -> Option<Vec<Entry>> {
     let mut scanned = None;
@@ -386,8 +452,34 @@ proptest! {
                 None => bent.top_len = number as u32,
             }
         });
-        if let Some(found) = try_out(&plan.bytes(), &format!("{bends:?} {footer:?}")) {
+        let bytes = plan.bytes();
+        if let Some(found) = try_out(&bytes, &format!("{bends:?} {footer:?}")) {
             prop_assert_eq!(found, entries);
         }
+        exercise_positions(&bytes, &Reducer::KeepAll, &[]);
+        exercise_merges(&bytes, &Plan::new(some_entries(shape.has_trailers, 20), shape).bytes());
+    }
+
+    #[test]
+    fn records_may_be_in_any_order(
+        which in 0..6_usize,
+        keys in proptest::collection::vec((0..40_u64, 0..9_u64, any::<bool>()), 0..30),
+        changes in sample::entries(0..20),
+    ) {
+        let shape = shapes()[which];
+        let entry = |(key, seqno, is_put): (u64, u64, bool)| {
+            let kind = if is_put || !shape.has_trailers { Kind::Put } else { Kind::Delete };
+            let trailer = if shape.has_trailers { Trailer::new(seqno, kind) } else { UNIFORM };
+            (format!("key {key:02}").into_bytes(), trailer, vec![1; seqno as usize])
+        };
+        let entries: Vec<Entry> = keys.into_iter().map(entry).collect();
+        let in_order = entries.is_sorted_by(|a, b| compare((&a.0, a.1), (&b.0, b.1)).is_lt());
+        let bytes = Plan::new(entries.clone(), shape).bytes();
+        let found = try_out(&bytes, "any order");
+        prop_assert_eq!(found, in_order.then_some(entries));
+        for reducer in [Reducer::Last, Reducer::KeepAll] {
+            exercise_positions(&bytes, &reducer, &changes);
+        }
+        exercise_merges(&bytes, &Plan::new(some_entries(shape.has_trailers, 20), shape).bytes());
     }
 }

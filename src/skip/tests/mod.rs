@@ -3,6 +3,9 @@
 mod blocks;
 mod files;
 mod hostile;
+mod merges;
+mod races;
+mod rig;
 mod whole;
 
 use std::sync::Arc;

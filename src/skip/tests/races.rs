@@ -1,0 +1,154 @@
+//! What happens at the same time as something else.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::rig::Rig;
+use crate::contract::{Engine, Load};
+use crate::vfs::{Effect, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
+
+fn no_cut() -> crate::Result<()> {
+    Ok(())
+}
+
+/// A load of these keys, with its number as the values, that is ready to be installed.
+fn loaded(rig: &Rig, seqno: u64, keys: &[&str]) -> Box<dyn Load> {
+    let mut load = rig.store.load().unwrap();
+    for key in keys {
+        load.push(key.as_bytes(), &seqno.to_be_bytes()).unwrap();
+    }
+    load.finish().unwrap();
+    load
+}
+
+#[test]
+fn persisting_takes_a_load_with_it_that_the_manifest_does_not_name_yet() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    rig.put(1, "a");
+    rig.visibility().publish(1);
+    rig.store.cut(1);
+    rig.store.persist().unwrap();
+    for is_written in [false, true] {
+        let (before, seqno) = if is_written { (3, 4) } else { (1, 2) };
+        let flushes = rig.hold_flushes();
+        if is_written {
+            rig.put(before, "w");
+        }
+        let mut load = loaded(&rig, seqno, &["b", "c"]);
+        load.install(before, seqno);
+        rig.visibility().publish(seqno);
+        rig.store.synchronize(&no_cut).unwrap();
+        assert_eq!((rig.store.persisted(), rig.store.oldest_unpersisted()), (seqno, None));
+        assert_eq!(rig.log.synced.load(Ordering::Relaxed), seqno, "the log has what is persisted");
+        load.wait().unwrap();
+        drop(flushes);
+        // The process is killed.
+        let killed: Arc<dyn Fs> = Arc::new(memory.fork());
+        let again = Rig::open(&killed);
+        assert_eq!(again.store.persisted(), seqno);
+        for (key, value) in [("a", 1), ("b", seqno), ("c", seqno)] {
+            assert_eq!(again.get(key, seqno), Some(value), "{key}");
+        }
+        if is_written {
+            assert_eq!(again.get("w", seqno), Some(before));
+        } else {
+            rig.put(seqno + 1, "between");
+            rig.visibility().publish(seqno + 1);
+            rig.store.cut(seqno + 1);
+            rig.store.persist().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_in_the_middle_of_memtables_keeps_what_it_sees() {
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let rig = Rig::create(&fs);
+    let flushes = rig.hold_flushes();
+    for seqno in 1..=20 {
+        rig.put(seqno, if seqno % 2 == 0 { "even" } else { "odd" });
+    }
+    // All are applied, some are published.
+    rig.visibility().publish(15);
+    rig.store.cut(20);
+    thread::scope(|scope| {
+        let persisting = scope.spawn(|| rig.store.synchronize(&no_cut));
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(rig.visibility().hold(), 15);
+        rig.visibility().publish(20);
+        persisting.join().unwrap().unwrap();
+    });
+    drop(flushes);
+    assert_eq!((rig.get("odd", 20), rig.get("even", 20)), (Some(19), Some(20)));
+    assert_eq!((rig.get("odd", 15), rig.get("even", 15)), (Some(15), Some(14)));
+    rig.visibility().release(15);
+}
+
+#[test]
+fn a_load_that_comes_while_the_layer_changes_stays() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let fs: Arc<dyn Fs> = Arc::new(faults.clone());
+    let rig = Rig::create(&fs);
+    rig.put(1, "a");
+    rig.visibility().publish(1);
+    rig.store.cut(1);
+    rig.store.persist().unwrap();
+    let mut load = loaded(&rig, 2, &["b"]);
+    let slow = Effect::Delay(Duration::from_millis(50));
+    faults.arm(Fault { times: Times::Always, ..Fault::new(Operation::Open, slow) });
+    thread::scope(|scope| {
+        let changing = scope.spawn(|| rig.store.set_layer(Layer::Mmap));
+        while faults.fired() == 0 {
+            thread::yield_now();
+        }
+        load.install(1, 2);
+        rig.visibility().publish(2);
+        changing.join().unwrap().unwrap();
+    });
+    faults.disarm();
+    load.wait().unwrap();
+    assert_eq!((rig.get("a", 2), rig.get("b", 2)), (Some(1), Some(2)));
+}
+
+/// Runs come while others are merged: none may be left in front of what has newer writes, or a newer one be hidden.
+#[test]
+fn spills_and_loads_go_on_while_all_is_merged() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    let last = 1500;
+    thread::scope(|scope| {
+        let merging = scope.spawn(|| {
+            while rig.store.persisted() < last {
+                rig.store.compact().unwrap();
+            }
+        });
+        for seqno in 1..=last {
+            let key = format!("key {}", seqno % 10);
+            if seqno % 3 == 0 {
+                let mut load = loaded(&rig, seqno, &[&key]);
+                load.install(seqno - 1, seqno);
+                rig.visibility().publish(seqno);
+            } else {
+                rig.put(seqno, &key);
+                rig.visibility().publish(seqno);
+                rig.store.cut(seqno);
+            }
+            for back in 0..seqno.min(10) {
+                let key = format!("key {}", (seqno - back) % 10);
+                assert_eq!(rig.get(&key, seqno), Some(seqno - back));
+            }
+        }
+        rig.store.persist().unwrap();
+        merging.join().unwrap();
+    });
+    let killed: Arc<dyn Fs> = Arc::new(memory.fork());
+    let again = Rig::open(&killed);
+    for back in 0..10 {
+        assert_eq!(again.get(&format!("key {}", (last - back) % 10), last), Some(last - back));
+    }
+}

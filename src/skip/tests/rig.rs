@@ -1,0 +1,134 @@
+//! A store by itself, whose commit path and background threads are the test's.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use super::super::part::Home;
+use super::super::store::Store;
+use crate::base::{Kind, ReadPoint, Seqno, Visibility};
+use crate::budget::Budget;
+use crate::cache::{BlockCache, OpenFiles};
+use crate::contract::{Background, Context, Engine, Host, Write};
+use crate::error::{Error, Result};
+use crate::options::{KeyspaceOptions, MIN_MEMORY_BUDGET};
+use crate::reducer::Reducers;
+use crate::vfs::{BatchReader, Fs, Layer};
+use crate::workers::Workers;
+
+/// Takes note of how far the log was to be synced.
+#[derive(Default)]
+pub(super) struct Log {
+    pub(super) synced: AtomicU64,
+}
+
+impl Host for Log {
+    fn sync_log(&self, seqno: Seqno) -> Result<()> {
+        self.synced.fetch_max(seqno, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn persisted(&self) {}
+
+    fn trouble(&self, _: Option<Error>) {}
+
+    fn poison(&self, error: &Error) {
+        panic!("{error}");
+    }
+}
+
+pub(super) struct Rig {
+    pub(super) log: Arc<Log>,
+    pub(super) context: Context,
+    pub(super) store: Arc<Store>,
+}
+
+fn context(fs: &Arc<dyn Fs>, log: &Arc<Log>) -> Context {
+    let budget = Arc::new(Budget::new(MIN_MEMORY_BUDGET));
+    let blocks = Arc::new(BlockCache::new(1 << 20));
+    let workers = |name| Workers::start(name, 1, |panic| panic!("{panic}")).unwrap();
+    Context {
+        fs: Arc::clone(fs),
+        dir: PathBuf::from("/keyspace"),
+        layer: Layer::Positional,
+        identity: 5,
+        open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
+        budget,
+        blocks,
+        reader: Arc::new(BatchReader::new(2)),
+        visibility: Arc::default(),
+        background: Arc::new(Background { flush: workers("flush"), compaction: workers("merge") }),
+        host: Arc::clone(log) as Arc<dyn Host>,
+        read_only: false,
+        logged: true,
+        reducers: Reducers::default(),
+    }
+}
+
+/// A place for sorted files.
+pub(super) fn home(fs: &Arc<dyn Fs>) -> Arc<Home> {
+    let context = context(fs, &Arc::default());
+    fs.create_dir(&context.dir).unwrap();
+    Arc::new(Home {
+        fs: context.fs,
+        dir: context.dir,
+        identity: context.identity,
+        layer: Mutex::new(context.layer),
+        blocks: context.blocks,
+        open_files: context.open_files,
+        budget: context.budget,
+    })
+}
+
+impl Rig {
+    /// A new store.
+    pub(super) fn create(fs: &Arc<dyn Fs>) -> Self {
+        let log = Arc::<Log>::default();
+        let context = context(fs, &log);
+        let store = Store::create(context.clone(), KeyspaceOptions::skip().skip).unwrap();
+        Self { log, context, store }
+    }
+
+    /// The store that is there, as a kill leaves it.
+    pub(super) fn open(fs: &Arc<dyn Fs>) -> Self {
+        let log = Arc::<Log>::default();
+        let context = context(fs, &log);
+        let store = Store::open(context.clone(), KeyspaceOptions::skip().skip).unwrap();
+        store.make_writable().unwrap();
+        context.visibility.publish(store.persisted());
+        Self { log, context, store }
+    }
+
+    pub(super) fn visibility(&self) -> &Visibility {
+        &self.context.visibility
+    }
+
+    /// Puts a key whose value is its number, which is not published.
+    pub(super) fn put(&self, seqno: Seqno, key: &str) {
+        let value = seqno.to_be_bytes();
+        let write = Write { seqno, kind: Kind::Put, key: key.as_bytes(), value: &value };
+        self.store.apply_alone(&write);
+    }
+
+    /// The number of the write whose value a reader at `at` sees.
+    pub(super) fn get(&self, key: &str, at: Seqno) -> Option<Seqno> {
+        let value = self.store.get(key.as_bytes(), ReadPoint::At(at)).unwrap();
+        value.map(|value| u64::from_be_bytes(value[..].try_into().unwrap()))
+    }
+
+    /// Keeps the flush thread busy for as long as what it gives lives.
+    pub(super) fn hold_flushes(&self) -> Sender<()> {
+        let (sender, receiver) = channel::<()>();
+        self.context.background.flush.submit(move || receiver.recv().unwrap_or_default());
+        sender
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.store.stop();
+        self.context.background.flush.stop();
+        self.context.background.compaction.stop();
+    }
+}
