@@ -43,7 +43,7 @@ impl Trailer {
     /// Sorts after every other trailer of the same key.
     pub(crate) const OLDEST: Self = Self(0);
 
-    pub(crate) fn new(seqno: Seqno, kind: Kind) -> Self {
+    pub(crate) const fn new(seqno: Seqno, kind: Kind) -> Self {
         debug_assert!(seqno <= MAX_SEQNO);
         Self(seqno << 8 | kind as u64)
     }

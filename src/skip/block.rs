@@ -136,6 +136,11 @@ impl<'a> Block<'a> {
         self.len
     }
 
+    /// Whether records have trailers of their own.
+    pub(super) fn has_trailers(&self) -> bool {
+        self.uniform.is_none()
+    }
+
     /// Bytes of the block, as ranges of its records are meant.
     #[inline]
     pub(super) fn bytes(&self, range: Range<usize>) -> &'a [u8] {
@@ -332,7 +337,8 @@ impl BlockBuilder {
         self.records.len()
     }
 
-    /// At most so many bytes the block takes with a record of `key` and so long a value.
+    /// At most so many bytes the block takes with a record of `key` and so long a value, unless these are more than
+    /// 64 KiB: then links may be wide.
     #[inline]
     pub(super) fn len_with(&self, key: &[u8], value_len: usize) -> usize {
         let record = self.record_len(key, value_len);
@@ -392,7 +398,7 @@ impl BlockBuilder {
             0 => 0,
             step => self.len().saturating_sub(1) / step,
         };
-        let most = self.keys.len() + self.heads;
+        let most = self.keys.len() + self.heads - shared * self.len();
         let is_wide = most.max(self.values.len()) > usize::from(u16::MAX);
         let width = if is_wide { 4 } else { 2 };
         out.clear();

@@ -31,8 +31,9 @@ pub(super) type Found = Option<(Trailer, Slice)>;
 const TOGETHER: usize = 256;
 /// So many lines of memory at the front of a block are asked for ahead: those with its keys.
 const LINES_AHEAD: usize = 6;
-/// The least bytes a block takes.
+/// The least bytes a block takes, and a record in it.
 const LEAST_BLOCK: u64 = 24;
+const LEAST_RECORD: u64 = 2;
 
 /// An open sorted file.
 #[derive(Debug)]
@@ -128,8 +129,9 @@ impl SortedFile {
         };
         let footer = Footer::decode(bytes, file.path(), identity, at)?;
         let count = footer.blocks.saturating_add(footer.link_blocks);
-        if count > len / LEAST_BLOCK {
-            return Err(Error::corruption(file.path(), at, "there cannot be so many blocks"));
+        if count > len / LEAST_BLOCK || footer.records > len / LEAST_RECORD {
+            let what = "there cannot be so many blocks or records";
+            return Err(Error::corruption(file.path(), at, what));
         }
         let uniform = Trailer::new(seqno, Kind::Put);
         let top = read_top(&*file, identity, &footer, uniform)?;
@@ -161,7 +163,7 @@ impl SortedFile {
         Ok(sorted)
     }
 
-    /// Reads all links to blocks; `None` if they would take more memory.
+    /// Reads all links to blocks; `None` if they would take more memory, or do not lead to one block after the other.
     fn read_links(&self, most: usize) -> Result<Option<Links>> {
         if self.footer.blocks as usize > most / size_of::<Target>() {
             return Ok(None);
@@ -176,11 +178,18 @@ impl SortedFile {
                 let record = self.damage(block.record(place), &self.top.targets()[number])?;
                 let key = [block.prefix, record.suffix].concat();
                 let target = self.target(block.bytes(record.value()), number, place.index)?;
-                if !gathered.push(&key, record.trailer, target) {
+                let is_next = match gathered.targets().last() {
+                    None => target.record == 0 && target.block == 0,
+                    Some(last) => target.record > last.record && target.block == last.block + 1,
+                };
+                if !is_next || !gathered.push(&key, record.trailer, target) {
                     return Ok(None);
                 }
                 place = record.next;
             }
+        }
+        if gathered.targets().len() as u64 != self.footer.blocks {
+            return Ok(None);
         }
         let levels = self.footer.shape.max_level.saturating_sub(2);
         let links = gathered.finish(self.footer.shape.step_unit, levels);
@@ -564,6 +573,11 @@ impl SortedFile {
     /// Where blocks of links are.
     pub(super) fn link_blocks(&self) -> &[Target] {
         self.top.targets()
+    }
+
+    /// What leads to block of links `number`, if searches go by that.
+    pub(super) fn link_to_links(&self, number: usize) -> Option<(&[u8], Trailer)> {
+        self.footer.shape.has(3).then(|| self.top.link(number))
     }
 }
 

@@ -110,7 +110,8 @@ impl Footer {
             top: number(56),
             top_len: long(64),
         };
-        let is_possible = (2..=64).contains(&shape.step_unit)
+        let is_possible = long(8) == VERSION
+            && (2..=64).contains(&shape.step_unit)
             && shape.max_level <= 12
             && bytes[14] <= 1
             && bytes[15] == 0

@@ -107,6 +107,11 @@ impl Links {
         &self.gathered.targets
     }
 
+    /// The key of link `index`, and what it counts as.
+    pub(super) fn link(&self, index: usize) -> (&[u8], Trailer) {
+        (self.gathered.key(index), self.gathered.trailers[index])
+    }
+
     /// Levels of links, that to the blocks included.
     pub(super) fn levels(&self) -> usize {
         self.heads.len()
@@ -146,8 +151,7 @@ impl Links {
         let (mut from, mut to) = (level.partition_point(|&link| link < head), passed);
         while from < to {
             let middle = from.midpoint(to);
-            let link = (self.gathered.key(middle), self.gathered.trailers[middle]);
-            match compare(link, (key, trailer)) {
+            match compare(self.link(middle), (key, trailer)) {
                 Ordering::Greater => to = middle,
                 _ => from = middle + 1,
             }

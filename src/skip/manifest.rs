@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::part::PartMeta;
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
@@ -147,7 +148,8 @@ impl Contents {
             }
             parts.push(part);
         }
-        (bytes.is_empty() && next_id <= MOST_IDS).then_some(Self { persisted, next_id, parts })
+        let is_possible = bytes.is_empty() && next_id <= MOST_IDS && persisted <= MAX_SEQNO;
+        is_possible.then_some(Self { persisted, next_id, parts })
     }
 }
 
@@ -181,6 +183,10 @@ mod tests {
             vec![part(2, true, 0, 40), part(1, true, 0, 30)],
         ] {
             let contents = Contents { persisted: 95, next_id: 8, parts };
+            assert_eq!(Contents::decode(&contents.encode()), None, "{contents:?}");
+        }
+        for (persisted, next_id) in [(MAX_SEQNO + 1, 8), (95, MOST_IDS + 1)] {
+            let contents = Contents { persisted, next_id, parts: Vec::new() };
             assert_eq!(Contents::decode(&contents.encode()), None, "{contents:?}");
         }
     }

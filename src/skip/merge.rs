@@ -6,8 +6,9 @@
 //!   kept.
 //! - An *exact* run has every entry: while there may be snapshots between them.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::cursor::FileCursor;
 use super::part::{Home, Part, PartMeta};
@@ -105,7 +106,7 @@ impl Order<'_> {
                     return Err(Error::Closed);
                 }
                 if let Some(progress) = self.progress {
-                    progress.done.store(done, Ordering::Relaxed);
+                    progress.done.store(done, Relaxed);
                 }
             }
             filter.take(&tree, &mut writer)?;
@@ -164,14 +165,20 @@ impl<'a> Filter<'a> {
         if self.order.purpose == Purpose::ExactRun {
             return writer.push(key, trailer, tree.value());
         }
-        if self.is_first || key != self.key {
-            self.end(writer)?;
-            self.is_first = false;
-            self.is_decided = false;
-            self.key.clear();
-            self.key.extend_from_slice(key);
-        } else if self.is_decided {
-            return Ok(());
+        match if self.is_first { Ordering::Less } else { self.key.as_slice().cmp(key) } {
+            Ordering::Less => {
+                self.end(writer)?;
+                self.is_first = false;
+                self.is_decided = false;
+                self.key.clear();
+                self.key.extend_from_slice(key);
+            }
+            Ordering::Equal if self.is_decided => return Ok(()),
+            Ordering::Equal => {}
+            Ordering::Greater => {
+                let what = "records of a sorted file are out of order";
+                return Err(Error::corruption(&self.order.home.dir, 0, what));
+            }
         }
         let is_put = trailer.kind() == Kind::Put;
         self.is_decided = self.only_newest || !is_put;

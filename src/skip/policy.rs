@@ -4,8 +4,6 @@
 //! When there are more, the newest are merged into one, together with older ones that are not much larger than all of
 //! those: so each entry is merged again only when what it is in at least grows by half.
 
-use std::ops::Range;
-
 /// So many runs wait for a merge that the user asks for.
 pub(super) const MOST_RUNS: usize = 8;
 /// With so many, writers are slowed down; with twice as many they wait.
@@ -14,8 +12,8 @@ const SLOW: usize = 2 * MOST_RUNS;
 /// What is to be merged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
-    /// Runs, counted from the newest.
-    pub(super) runs: Range<usize>,
+    /// So many runs, from the newest on.
+    pub(super) runs: usize,
     /// And the base.
     pub(super) with_base: bool,
 }
@@ -32,7 +30,7 @@ pub(super) fn due(runs: &[u64], base: Option<u64>) -> Option<Choice> {
         end += 1;
     }
     let with_base = end == runs.len() && base.is_none_or(|base| base <= 2 * bytes);
-    Some(Choice { runs: 0..end, with_base })
+    Some(Choice { runs: end, with_base })
 }
 
 /// How far writers must be slowed down by so many runs, of 1000.
@@ -47,14 +45,14 @@ mod tests {
     #[test]
     fn runs_of_one_size_are_merged_together_and_larger_ones_are_left() {
         assert_eq!(due(&[5; 8], None), None);
-        assert_eq!(due(&[5; 9], None), Some(Choice { runs: 0..9, with_base: true }));
-        assert_eq!(due(&[5; 9], Some(90)), Some(Choice { runs: 0..9, with_base: true }));
-        assert_eq!(due(&[5; 9], Some(91)), Some(Choice { runs: 0..9, with_base: false }));
+        assert_eq!(due(&[5; 9], None), Some(Choice { runs: 9, with_base: true }));
+        assert_eq!(due(&[5; 9], Some(90)), Some(Choice { runs: 9, with_base: true }));
+        assert_eq!(due(&[5; 9], Some(91)), Some(Choice { runs: 9, with_base: false }));
         let runs = [5, 5, 5, 5, 5, 5, 5, 71, 5];
-        assert_eq!(due(&runs, Some(1)), Some(Choice { runs: 0..7, with_base: false }));
+        assert_eq!(due(&runs, Some(1)), Some(Choice { runs: 7, with_base: false }));
         // Two at least, or there would be no end of runs.
         let runs = [1, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000];
-        assert_eq!(due(&runs, None), Some(Choice { runs: 0..2, with_base: false }));
+        assert_eq!(due(&runs, None), Some(Choice { runs: 2, with_base: false }));
     }
 
     #[test]
@@ -64,7 +62,7 @@ mod tests {
         for _ in 0..2000 {
             runs.insert(0, 1);
             while let Some(choice) = due(&runs, base) {
-                let mut bytes: u64 = runs.drain(choice.runs).sum();
+                let mut bytes: u64 = runs.drain(..choice.runs).sum();
                 if choice.with_base {
                     bytes += base.take().unwrap_or(0);
                     base = Some(bytes);

@@ -2,6 +2,8 @@
 //!
 //! In a sorted file, links say how many records are in front of each block. What came since is put on top of that, key by
 //! key: where it would be in the file, and how many more records of it there are now, or fewer.
+//!
+//! A file whose records are out of order may give wrong positions, but no more than that.
 
 use super::part::Part;
 use super::reduce::Reduce;
@@ -43,17 +45,17 @@ impl<C: EntryCursor> Positions<'_, C> {
         let (mut came, mut went) = (0, 0);
         self.changes.seek_to_first()?;
         while let Some(change) = self.next_change()? {
-            let first = change.below + came - went;
+            let first = (change.below + came).saturating_sub(went);
             if position < first {
                 break;
             }
-            if position < first + change.now {
+            if position - first < change.now {
                 return Ok(Some(Located::Changed(change.key, position - first)));
             }
             came += change.now;
             went += change.before;
         }
-        match (position - came).checked_add(went) {
+        match position.checked_sub(came).and_then(|rest| rest.checked_add(went)) {
             Some(record) => self.in_base(record),
             None => Ok(None),
         }
@@ -70,7 +72,7 @@ impl<C: EntryCursor> Positions<'_, C> {
             came += change.now;
             went += change.before;
         }
-        Ok(self.below(key, Trailer::NEWEST)? + came - went)
+        Ok((self.below(key, Trailer::NEWEST)? + came).saturating_sub(went))
     }
 
     /// Records of the file in front of `(key, trailer)`.
@@ -86,8 +88,8 @@ impl<C: EntryCursor> Positions<'_, C> {
         if cursor.is_valid() && self.reduce.keeps_all() {
             // Values of a key lie newest first, and are seen oldest first.
             let first = self.below(cursor.key(), Trailer::NEWEST)?;
-            let last = self.below(cursor.key(), Trailer::OLDEST)? - 1;
-            cursor.seek_to_record(first + last - record)?;
+            let behind = self.below(cursor.key(), Trailer::OLDEST)?;
+            cursor.seek_to_record((first + behind).saturating_sub(record + 1))?;
         }
         let found = cursor.is_valid();
         Ok(found.then(|| Located::InBase(Slice::from(cursor.key()), cursor.value_slice())))
@@ -112,7 +114,7 @@ impl<C: EntryCursor> Positions<'_, C> {
                 continue;
             }
             let below = self.below(&key, Trailer::NEWEST)?;
-            let before = self.below(&key, Trailer::OLDEST)? - below;
+            let before = self.below(&key, Trailer::OLDEST)?.saturating_sub(below);
             let kept = if is_deleted { 0 } else { before };
             // With the newest value alone, older puts count no more than deletions.
             let now = match self.reduce.keeps_all() {

@@ -30,7 +30,7 @@ use super::load::SortedLoad;
 use super::manifest::{Contents, Manifest};
 use super::merge::{Input, Order, Progress, Purpose, at_once};
 use super::part::{Home, Part, PartMeta};
-use super::policy::{self, Choice};
+use super::policy;
 use super::positions::{Located, Positions};
 use super::reduce::Reduce;
 use super::reduced::Reduced;
@@ -83,6 +83,10 @@ impl Files {
     /// All of them, newest first.
     fn all(&self) -> impl Iterator<Item = &Arc<Part>> {
         self.runs.iter().chain(&self.base)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Arc<Part>> {
+        self.runs.iter_mut().chain(&mut self.base)
     }
 
     /// Adds a run where it belongs.
@@ -225,6 +229,13 @@ impl Store {
         let visibility = &self.context.visibility;
         next.older.retain(|older| visibility.is_held_between(older.from, older.to));
         self.state.store(Arc::new(next));
+    }
+
+    /// Lets go of files that were merged, where the snapshots are gone that saw them.
+    fn let_go(&self) {
+        if !self.state.load().older.is_empty() {
+            self.change_state(|_| ());
+        }
     }
 
     fn freeze(&self, last: Seqno) {
@@ -434,34 +445,32 @@ impl Store {
     /// The merge job: one merge, then room for other keyspaces.
     fn merge_one(&self) {
         let Some(running) = self.jobs.begin(Work::Upkeep) else { return };
-        let merged =
-            running.persistently(|| self.due().map_or(Ok(()), |choice| self.merge(&choice)));
+        let merged = running.persistently(|| match self.due() {
+            Some((runs, with_base)) => self.merge_parts(&[], &runs, with_base),
+            None => Ok(()),
+        });
         drop(running);
         if merged.is_some() {
             self.schedule_merge();
         }
     }
 
-    /// What is to be merged in the background.
-    fn due(&self) -> Option<Choice> {
-        let state = self.state.load();
-        let runs: Vec<_> = self.written_runs(&state).map(|run| run.meta.len).collect();
-        let mut choice = policy::due(&runs, state.files.base.as_ref().map(|base| base.meta.len))?;
-        choice.with_base &= self.reduce.is_ready();
-        Some(choice)
+    /// Runs that are to be merged in the background, and whether the base is.
+    fn due(&self) -> Option<(Vec<Arc<Part>>, bool)> {
+        let mut runs = self.written_runs();
+        let bytes: Vec<_> = runs.iter().map(|run| run.meta.len).collect();
+        let base = self.state.load().files.base.as_ref().map(|base| base.meta.len);
+        let choice = policy::due(&bytes, base)?;
+        runs.truncate(choice.runs);
+        Some((runs, choice.with_base && self.reduce.is_ready()))
     }
 
-    /// Runs that the manifest names.
-    fn written_runs<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Arc<Part>> {
+    /// Runs that the manifest names, newest first.
+    fn written_runs(&self) -> Vec<Arc<Part>> {
+        // A state that is loaded later has all that had been persisted: there is no gap between the runs.
         let persisted = self.persisted();
-        state.files.runs.iter().filter(move |run| run.meta.to <= persisted)
-    }
-
-    /// Merges what `choice` says. If it fails, nothing has changed.
-    fn merge(&self, choice: &Choice) -> Result<()> {
-        let runs: Vec<_> = self.written_runs(&self.state.load()).cloned().collect();
-        let runs = runs.get(choice.runs.clone()).unwrap_or_default();
-        self.merge_parts(&[], runs, choice.with_base)
+        let state = self.state.load();
+        state.files.runs.iter().filter(|run| run.meta.to <= persisted).cloned().collect()
     }
 
     /// Merges the newest memtables, runs, and the base. If it fails, nothing has changed.
@@ -472,9 +481,10 @@ impl Store {
             true => (0, base.as_ref().map_or(0, |base| base.meta.to)),
             false => (oldest, oldest),
         };
-        let last = frozen.first().map(|frozen| frozen.last);
-        let Some(to) = last.max(runs.first().map(|run| run.meta.to)) else { return Ok(()) };
+        let Some(to) = newest(frozen, runs) else { return Ok(()) };
         self.wait_published(to)?;
+        // Memtables, and loads that the manifest does not name yet.
+        let persists = (to > self.persisted()).then_some(to);
         let parts: Vec<_> = runs.iter().chain(&base).collect();
         let at_once = at_once(self.home.budget.total, parts.len()) as u64;
         let memtables = frozen.iter().map(|frozen| Input::Left(frozen.memtable.cursor()));
@@ -499,9 +509,9 @@ impl Store {
         let is_merged = |other: &Frozen| {
             frozen.iter().any(|frozen| Arc::ptr_eq(&frozen.memtable, &other.memtable))
         };
-        let logged = last.map_or(Ok(()), |last| self.context.host.sync_log(last));
+        let logged = persists.map_or(Ok(()), |to| self.context.host.sync_log(to));
         let installed = logged.and_then(|()| {
-            self.install(last.map(|_| to), replace, |state, before| {
+            self.install(persists, replace, |state, before| {
                 state.memtables.frozen.retain(|other| !is_merged(other));
                 if self.context.visibility.is_held_between(from, to) {
                     state.older.push(Older { from, to, files: before });
@@ -521,8 +531,7 @@ impl Store {
     /// Merges all runs with the base, until there are none but those that come meanwhile.
     fn merge_all(&self) -> Result<()> {
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
-        let runs = self.written_runs(&self.state.load()).count();
-        let merged = self.merge(&Choice { runs: 0..runs, with_base: true });
+        let merged = self.merge_parts(&[], &self.written_runs(), true);
         drop(running);
         merged
     }
@@ -533,18 +542,20 @@ impl Store {
         let flushing = self.jobs.take_over(Work::Flush, &[Work::Flush])?;
         let merged = cut().and_then(|()| {
             let state = self.state.load_full();
-            let frozen = &state.memtables.frozen;
-            let last = frozen.first().map_or(0, |frozen| frozen.last);
-            if !self.context.visibility.is_held_between(self.persisted(), last) {
-                return self.merge_parts(frozen, &state.files.runs, true);
+            let (frozen, runs) = (&state.memtables.frozen, &state.files.runs);
+            let to = newest(frozen, runs).unwrap_or(0);
+            // Only then is it known whether a snapshot sees a part of the memtables.
+            self.wait_published(to)?;
+            let is_held = self.context.visibility.is_held_between(self.persisted(), to);
+            if frozen.is_empty() || !is_held {
+                return self.merge_parts(frozen, runs, true);
             }
             drop(state);
             // What snapshots see in between stays in runs.
             while self.is_flush_due() {
                 self.flush_oldest()?;
             }
-            let runs = self.state.load().files.runs.clone();
-            self.merge_parts(&[], &runs, true)
+            self.merge_parts(&[], &self.written_runs(), true)
         });
         drop((flushing, merging));
         if self.is_flush_due() {
@@ -601,6 +612,12 @@ fn open_files(contents: &Contents, home: &Arc<Home>) -> Result<Files> {
         }
     }
     Ok(files)
+}
+
+/// The number up to which memtables and runs, newest first, have all writes.
+fn newest(frozen: &[Frozen], runs: &[Arc<Part>]) -> Option<Seqno> {
+    let frozen = frozen.first().map(|frozen| frozen.last);
+    frozen.max(runs.first().map(|run| run.meta.to))
 }
 
 /// Removes a file that was made in vain, unless it is unknown whether the manifest names it.
@@ -689,6 +706,7 @@ impl Engine for Store {
     fn synchronize(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
         self.jobs.forget_trouble(Work::Flush);
         self.jobs.forget_trouble(Work::Upkeep);
+        self.let_go();
         let bytes: u64 = self.state.load().files.all().map(|part| part.meta.len).sum();
         if bytes <= SMALL * self.context.budget.memtable as u64 && self.reduce.is_ready() {
             return self.merge_at_once(cut);
@@ -819,6 +837,7 @@ impl Engine for Store {
         if self.context.read_only {
             return Ok(());
         }
+        self.let_go();
         if self.is_flush_due() {
             self.schedule_flush();
         }
@@ -887,17 +906,21 @@ impl Engine for Store {
     fn set_layer(&self, layer: Layer) -> Result<()> {
         let _files_stay = lock(&self.manifest);
         let before = std::mem::replace(&mut *lock(&self.home.layer), layer);
-        let state = self.state.load();
-        let reopen = |part: &Arc<Part>| Part::open(part.meta, &self.home);
-        let runs: Result<Vec<_>> = state.files.runs.iter().map(reopen).collect();
-        let base = state.files.base.as_ref().map(reopen).transpose();
-        match (runs, base) {
-            (Ok(runs), Ok(base)) => {
-                drop(state);
-                self.change_state(|state| state.files = Files { runs, base });
+        let state = self.state.load_full();
+        let reopened: Result<Vec<_>> =
+            state.files.all().map(|part| Part::open(part.meta, &self.home)).collect();
+        match reopened {
+            Ok(reopened) => {
+                // A load may have come meanwhile: it stays as it is.
+                self.change_state(|state| {
+                    for part in state.files.all_mut() {
+                        let again = reopened.iter().find(|again| again.meta.id == part.meta.id);
+                        again.into_iter().for_each(|again| *part = Arc::clone(again));
+                    }
+                });
                 Ok(())
             }
-            (Err(error), _) | (_, Err(error)) => {
+            Err(error) => {
                 *lock(&self.home.layer) = before;
                 Err(error)
             }

@@ -69,12 +69,15 @@ impl Audit<'_> {
         if above.block != self.blocks || above.record != self.records || block.len() == 0 {
             return Err(self.file.damaged(Damage("links are not counted right"), above));
         }
+        let above_link = self.file.link_to_links(number);
         let mut place = block.start();
         while !block.is_end(place) {
             let link = self.file.damage(block.record(place), above)?;
             let target = self.file.target(block.bytes(link.value()), number, place.index)?;
             let key = [block.prefix, link.suffix].concat();
-            self.block(&target, (&key, link.trailer))?;
+            let own = self.file.footer.shape.has(2).then_some((&key[..], link.trailer));
+            let first = above_link.filter(|_| place.index == 0);
+            self.block(&target, own.into_iter().chain(first))?;
             place = link.next;
         }
         if above.offset != self.end {
@@ -84,25 +87,32 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Checks a block that `link` leads to.
-    fn block(&mut self, target: &Target, link: (&[u8], Trailer)) -> Result<()> {
+    /// Checks a block that `links` lead to.
+    fn block<'a>(
+        &mut self,
+        target: &Target,
+        mut links: impl Iterator<Item = (&'a [u8], Trailer)>,
+    ) -> Result<()> {
         let file = self.file;
         let damaged = |what| Err(file.damaged(Damage(what), target));
         let bytes = self.read(target)?;
         file.check(&bytes, target.offset)?;
         let block = file.parse(&bytes, target.offset)?;
         file.damage(block.check_whole(), target)?;
+        if block.has_trailers() != file.footer.shape.has_trailers {
+            return damaged("a block is of another kind than the file");
+        }
         if target.offset != self.end || target.record != self.records || block.len() == 0 {
             return damaged("a link leads to another block");
         }
-        let has_keys = file.footer.shape.has(2);
         // What leads to a block is behind all in front of it, and not behind what is in it.
-        let is_behind = match &self.last {
-            Some((last, trailer)) => compare((last, *trailer), link).is_lt(),
-            None => true,
-        };
         let first = file.damage(block.first(), target)?;
-        if has_keys && !(is_behind && compare(link, (&first.0, first.1)).is_le()) {
+        let leads_here = |link| {
+            let is_behind =
+                |(last, trailer): &(Vec<u8>, Trailer)| compare((last, *trailer), link).is_lt();
+            self.last.as_ref().is_none_or(is_behind) && compare(link, (&first.0, first.1)).is_le()
+        };
+        if !links.all(leads_here) {
             return damaged("a link's key does not lead to its block");
         }
         let mut place = block.start();

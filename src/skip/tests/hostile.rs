@@ -1,0 +1,393 @@
+//! Damaged and hostile files: an error or right answers for the first, no panic for the second. A file that passes
+//! `verify` reads like the sorted vector that a walk over it gives.
+
+use proptest::prelude::*;
+
+use super::files::{check_points, check_positions, check_together, probes, shape, sorted};
+use super::*;
+use crate::base::{checksum, varint};
+use crate::error::ErrorKind;
+use crate::iter::EntryCursor;
+use crate::skip::footer::Footer;
+use crate::skip::verify::verify;
+use crate::vfs::BatchReader;
+
+/// A link as it is written: what it leads to are numbers.
+#[derive(Clone, Debug)]
+struct Link {
+    key: Vec<u8>,
+    trailer: Trailer,
+    numbers: Vec<u64>,
+}
+
+/// Changes the links of a block of links, given its number, or those to blocks of links.
+type BendLinks = Box<dyn Fn(Option<usize>, &mut Vec<Link>)>;
+
+/// What a file is made of, in short blocks, so that a small file has many.
+struct Plan {
+    entries: Vec<Entry>,
+    shape: Shape,
+    bend_links: BendLinks,
+    bend_footer: Box<dyn Fn(&mut Footer)>,
+}
+
+/// Appends a block of these records, which may be in any order: the builder's must not. Gives where it is.
+fn append(out: &mut Vec<u8>, shape: Shape, records: impl IntoIterator<Item = Entry>) -> (u64, u64) {
+    let (mut links, mut keys, mut values, mut count) = (Vec::new(), Vec::new(), Vec::new(), 0_u32);
+    for (key, trailer, value) in records {
+        if count > 0 && shape.block_step() > 0 && count.is_multiple_of(shape.block_step()) {
+            links.extend_from_slice(&(keys.len() as u16).to_le_bytes());
+            links.extend_from_slice(&(values.len() as u16).to_le_bytes());
+        }
+        [key.len(), value.len()].into_iter().for_each(|len| varint::put(&mut keys, len as u64));
+        if shape.has_trailers {
+            keys.extend_from_slice(&trailer.bits().to_le_bytes());
+        }
+        keys.extend_from_slice(&key);
+        values.extend_from_slice(&value);
+        count += 1;
+    }
+    let values_at = 24 + links.len() + keys.len();
+    let len = values_at + values.len();
+    let mut bytes = vec![0; 4];
+    [len, count as usize, values_at, len]
+        .into_iter()
+        .for_each(|number| bytes.extend_from_slice(&(number as u32).to_le_bytes()));
+    bytes.extend_from_slice(&[0, 0, u8::from(shape.has_trailers), shape.block_step() as u8]);
+    [links, keys, values].into_iter().for_each(|part| bytes.extend_from_slice(&part));
+    let sum = checksum::bound(IDENTITY, out.len() as u64, &bytes[4..]);
+    bytes[..4].copy_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(&bytes);
+    ((out.len() - len) as u64, len as u64)
+}
+
+fn record(link: Link) -> Entry {
+    let mut value = Vec::new();
+    link.numbers.iter().for_each(|&number| varint::put(&mut value, number));
+    (link.key, link.trailer, value)
+}
+
+impl Plan {
+    fn new(entries: Vec<Entry>, shape: Shape) -> Self {
+        Self { entries, shape, bend_links: Box::new(|_, _| ()), bend_footer: Box::new(|_| ()) }
+    }
+
+    /// The file, with right checksums. Three records make a block, three blocks have their links together.
+    fn bytes(&self) -> Vec<u8> {
+        let (mut out, mut top, mut footer) = (Vec::new(), Vec::new(), Footer::new(self.shape));
+        let has = |level| self.shape.has(level);
+        let key = |key: &[u8], level| if has(level) { key.to_vec() } else { Vec::new() };
+        for (number, group) in self.entries.chunks(9).enumerate() {
+            let (mut links, first) = (Vec::new(), (footer.records, footer.blocks));
+            for records in group.chunks(3) {
+                let (offset, len) = append(&mut out, self.shape, records.iter().cloned());
+                let trailer = if has(2) { records[0].1 } else { UNIFORM };
+                let numbers = vec![offset, len, footer.records];
+                links.push(Link { key: key(&records[0].0, 2), trailer, numbers });
+                footer.blocks += 1;
+                footer.records += records.len() as u64;
+            }
+            (self.bend_links)(Some(number), &mut links);
+            let trailer = if has(3) { group[0].1 } else { UNIFORM };
+            let (offset, len) = append(&mut out, self.shape, links.into_iter().map(record));
+            let numbers = vec![offset, len, first.0, first.1];
+            top.push(Link { key: key(&group[0].0, 3), trailer, numbers });
+            footer.link_blocks += 1;
+        }
+        footer.tombstones =
+            self.entries.iter().filter(|e| e.1.kind() == Kind::Delete).count() as u64;
+        footer.bytes = self.entries.iter().map(|e| (e.0.len() + e.2.len()) as u64).sum();
+        (self.bend_links)(None, &mut top);
+        let (offset, len) = append(&mut out, self.shape, top.into_iter().map(record));
+        (footer.top, footer.top_len) = (offset, len as u32);
+        (self.bend_footer)(&mut footer);
+        let footer = footer.encode(IDENTITY, out.len() as u64);
+        out.extend_from_slice(&footer);
+        out
+    }
+}
+
+/// Few keys with several versions each, and values of some lengths.
+fn some_entries(has_trailers: bool, count: u64) -> Vec<Entry> {
+    let entry = |number: u64| {
+        let kind = if number % 5 == 3 { Kind::Delete } else { Kind::Put };
+        let key = match has_trailers {
+            true => format!("key {:02}", number / 7),
+            false => format!("key {number:02}"),
+        };
+        (key.into_bytes(), Trailer::new(number, kind), vec![number as u8; number as usize % 3 * 4])
+    };
+    sorted((1..=count).map(entry).collect(), has_trailers)
+}
+
+fn shapes() -> [Shape; 6] {
+    [(2, 12, true), (3, 12, false), (2, 3, true), (2, 2, true), (4, 1, true), (2, 0, false)]
+        .map(|(step_unit, max_level, has_trailers)| shape(step_unit, max_level, has_trailers))
+}
+
+/// All that a file has, walked over forward or backward.
+fn scan(file: &Arc<SortedFile>, run: Option<u64>, is_forward: bool) -> Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    let mut cursor = file.cursor(run);
+    match is_forward {
+        true => cursor.seek_to_first()?,
+        false => cursor.seek_to_last()?,
+    }
+    while cursor.is_valid() {
+        found.push((cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec()));
+        match is_forward {
+            true => cursor.next()?,
+            false => cursor.prev()?,
+        }
+    }
+    if !is_forward {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+fn expect_right<T: PartialEq + std::fmt::Debug>(found: Result<T>, right: T, what: &str) {
+    match found {
+        Ok(found) => assert_eq!(found, right, "{what}"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}"),
+    }
+}
+
+#[test]
+fn a_plan_without_bends_is_whole() {
+    for shape in shapes() {
+        let entries = some_entries(shape.has_trailers, 40);
+        let bytes = Plan::new(entries.clone(), shape).bytes();
+        for reach in REACHES {
+            let file = open(&bytes, reach).unwrap();
+            assert_eq!((file.blocks(), file.link_blocks().len()), (14, 5));
+            verify(&file).unwrap();
+            assert_eq!(scan(&file, None, true).unwrap(), entries);
+            check_points(&file, &entries, &probes(&entries));
+        }
+    }
+}
+
+#[test]
+fn every_flip_is_an_error_or_harmless() {
+    for shape in &shapes()[..3] {
+        let entries = some_entries(shape.has_trailers, 22);
+        let whole = Plan::new(entries.clone(), *shape).bytes();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            for reach in REACHES {
+                let what = format!("byte {at}, {reach:?}");
+                let file = match open(&bytes, reach) {
+                    Ok(file) => file,
+                    Err(error) => {
+                        let kinds = [ErrorKind::Corruption, ErrorKind::NewerFormat];
+                        assert!(kinds.contains(&error.kind()), "{what}: {error}");
+                        continue;
+                    }
+                };
+                assert_eq!(verify(&file).unwrap_err().kind(), ErrorKind::Corruption, "{what}");
+                for run in [None, Some(1 << 20)] {
+                    expect_right(scan(&file, run, true), entries.clone(), &what);
+                    expect_right(scan(&file, run, false), entries.clone(), &what);
+                }
+                let mut cursor = file.cursor(None);
+                for (position, (key, trailer, value)) in entries.iter().enumerate() {
+                    let get = file.get(key, trailer.seqno());
+                    expect_right(get, Some((*trailer, value[..].into())), &what);
+                    expect_right(file.rank(key, *trailer), position as u64, &what);
+                    let moved = cursor.seek_to_record(position as u64);
+                    expect_right(moved.map(|()| cursor.value().to_vec()), value.clone(), &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let whole = Plan::new(some_entries(true, 22), shape(2, 12, true)).bytes();
+    for len in 0..whole.len() {
+        for reach in REACHES {
+            let cut = open(&whole[..len], reach).unwrap_err();
+            assert_eq!(cut.kind(), ErrorKind::Corruption, "{len} bytes");
+            let cache = Arc::new(BlockCache::new(0));
+            let file = Whole::new(whole[..len].to_vec(), reach.lends);
+            let cut = SortedFile::open(file, IDENTITY, whole.len() as u64, SEQNO, &cache, 0);
+            assert_eq!(cut.unwrap_err().kind(), ErrorKind::Corruption, "{len} bytes");
+        }
+    }
+}
+
+/// Does all that can be done with a file: its answers may be wrong or errors, but must end.
+fn exercise(file: &Arc<SortedFile>) {
+    let reader = BatchReader::new(0);
+    let keys: [&[u8]; 6] = [b"", b"key", b"key 01", b"key 03", b"key 9", b"\xff\xff"];
+    for run in [None, Some(1), Some(1 << 20)] {
+        let _ = (scan(file, run, true), scan(file, run, false));
+    }
+    for at in [0, 5, SEQNO, u64::MAX] {
+        let _ = file.multi_get(&keys, at, &reader);
+        for key in keys {
+            let trailer = Trailer::visible_at(at);
+            let _ = (file.get(key, at), file.rank(key, trailer), file.rank(key, Trailer::OLDEST));
+            let mut cursor = file.cursor(None);
+            let _ = cursor.seek(key, trailer);
+            (0..5).take_while(|_| cursor.is_valid() && cursor.next().is_ok()).count();
+            let _ = cursor.seek_before(key, trailer);
+            (0..5).take_while(|_| cursor.is_valid() && cursor.prev().is_ok()).count();
+        }
+    }
+    let mut cursor = file.cursor(None);
+    for record in (0..file.footer.records.min(50)).chain([file.footer.records, u64::MAX]) {
+        let _ = cursor.seek_to_record(record);
+    }
+}
+
+/// Does all of it in every way; what passes `verify` must hang together. Gives what it has then.
+fn try_out(bytes: &[u8], what: &str) -> Option<Vec<Entry>> {
+    let mut scanned = None;
+    for reach in REACHES {
+        let Ok(file) = open(bytes, reach) else { continue };
+        assert!(file.memory() <= 20 * bytes.len() + 1000, "{what}: {} bytes", file.memory());
+        exercise(&file);
+        if verify(&file).is_err() {
+            continue;
+        }
+        let entries = scan(&file, None, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(scan(&file, None, false).unwrap(), entries, "{what}, {reach:?}");
+        let probes = probes(&entries);
+        check_points(&file, &entries, &probes);
+        check_together(&file, &entries, &probes);
+        check_positions(&file, &entries, 1);
+        scanned = Some(entries);
+    }
+    scanned
+}
+
+/// The parts of a file, each with a checksum of its own: where they begin and end, and whether it is a block of records.
+fn parts(bytes: &[u8]) -> Vec<(usize, usize, bool)> {
+    let file = open(bytes, REACHES[0]).unwrap();
+    let mut parts = Vec::new();
+    for number in 0..file.blocks() {
+        let range = file.target_of(number, &mut Default::default()).unwrap().range();
+        parts.push((range.start as usize, range.end as usize, true));
+    }
+    for links in file.link_blocks() {
+        parts.push((links.range().start as usize, links.range().end as usize, false));
+    }
+    parts.push((file.footer.top as usize, bytes.len() - Footer::LEN, false));
+    parts.push((bytes.len() - Footer::LEN, bytes.len(), false));
+    parts
+}
+
+#[test]
+fn no_byte_with_a_right_checksum_is_a_danger() {
+    for shape in shapes() {
+        let entries = some_entries(shape.has_trailers, 16);
+        let whole = Plan::new(entries.clone(), shape).bytes();
+        for (start, end, is_records) in parts(&whole) {
+            let is_footer = end == whole.len();
+            let sum_at = if is_footer { end - 4 } else { start };
+            for at in (start..end).filter(|at| !(sum_at..sum_at + 4).contains(at)) {
+                let bytes = [whole[at] ^ (1 << (at % 8)), 0, 0xff];
+                let tried = if is_records { at % 3..at % 3 + 1 } else { 0..3 };
+                for &byte in bytes[tried].iter().filter(|&&byte| byte != whole[at]) {
+                    let mut bytes = whole.clone();
+                    bytes[at] = byte;
+                    let covered = if is_footer { start..end - 4 } else { start + 4..end };
+                    let sum = checksum::bound(IDENTITY, start as u64, &bytes[covered]);
+                    bytes[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+                    let what = format!("{byte} at {at} in {start}..{end}, {shape:?}");
+                    let found = try_out(&bytes, &what);
+                    if let Some(found) = found.filter(|_| !is_records) {
+                        assert_eq!(found, entries, "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What one link is changed to.
+#[derive(Clone, Debug)]
+enum Bend {
+    Number(usize, u64),
+    Add(usize, i64),
+    Key(Vec<u8>),
+    Trailer(u64),
+    Drop,
+    Twice,
+    Swap,
+}
+
+fn bend() -> impl Strategy<Value = Bend> {
+    let number = prop_oneof![0..40_u64, 0..2000_u64, any::<u64>()];
+    prop_oneof![
+        (0..4_usize, number).prop_map(|(which, number)| Bend::Number(which, number)),
+        (0..4_usize, -3..4_i64).prop_map(|(which, more)| Bend::Add(which, more)),
+        prop::sample::select(vec!["", "key 01", "key 03", "z"])
+            .prop_map(|key| Bend::Key(key.into())),
+        (0..30_u64).prop_map(Bend::Trailer),
+        Just(Bend::Drop),
+        Just(Bend::Twice),
+        Just(Bend::Swap),
+    ]
+}
+
+fn apply(links: &mut Vec<Link>, at: prop::sample::Index, bend: &Bend) {
+    if links.is_empty() {
+        return;
+    }
+    let at = at.index(links.len());
+    let link = &mut links[at];
+    match bend {
+        Bend::Number(which, number) => {
+            link.numbers.get_mut(*which).into_iter().for_each(|old| *old = *number);
+        }
+        Bend::Add(which, more) => {
+            let old = link.numbers.get_mut(*which);
+            old.into_iter().for_each(|old| *old = old.saturating_add_signed(*more));
+        }
+        Bend::Key(key) => link.key.clone_from(key),
+        Bend::Trailer(seqno) => link.trailer = Trailer::new(*seqno, Kind::Put),
+        Bend::Drop => drop(links.remove(at)),
+        Bend::Twice => links.insert(at, links[at].clone()),
+        Bend::Swap => links.rotate_left(at),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn links_may_lead_anywhere(
+        which in 0..6_usize,
+        bends in proptest::collection::vec(
+            (0..6_usize, any::<prop::sample::Index>(), bend()), 1..4),
+        footer in proptest::option::of((0..7_usize, prop_oneof![0..50_u64, any::<u64>()])),
+    ) {
+        let shape = shapes()[which];
+        let entries = some_entries(shape.has_trailers, 40);
+        let mut plan = Plan::new(entries.clone(), shape);
+        let bent = bends.clone();
+        plan.bend_links = Box::new(move |number, links| {
+            let mine = bent.iter().filter(|(group, ..)| *group == number.unwrap_or(5));
+            mine.for_each(|(_, at, bend)| apply(links, *at, bend));
+        });
+        plan.bend_footer = Box::new(move |bent| {
+            let Some((which, number)) = footer else { return };
+            let numbers = [
+                &mut bent.records, &mut bent.tombstones, &mut bent.bytes, &mut bent.blocks, &mut bent.link_blocks,
+                &mut bent.top,
+            ];
+            match numbers.into_iter().nth(which) {
+                Some(old) => *old = number,
+                None => bent.top_len = number as u32,
+            }
+        });
+        if let Some(found) = try_out(&plan.bytes(), &format!("{bends:?} {footer:?}")) {
+            prop_assert_eq!(found, entries);
+        }
+    }
+}
