@@ -730,7 +730,7 @@ impl Engine for Store {
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         let state = self.state.load();
         let seqno = point.seqno();
-        if self.reduce.only_newest() {
+        if self.reduce.shows_newest() {
             let (memtables, files) = state.at(seqno);
             let newest = memtables.and_then(|memtables| memtables.get(key, seqno));
             return files.newest(key, seqno, newest).map(value_of);
@@ -742,8 +742,8 @@ impl Engine for Store {
         let state = self.state.load();
         let seqno = point.seqno();
         let (memtables, files) = state.at(seqno);
-        let is_alone = files.runs.is_empty() && !self.reduce.keeps_all();
-        let is_plain = self.reduce.only_newest() || (is_alone && memtables.is_none_or(is_empty));
+        let is_alone = files.runs.is_empty() && memtables.is_none_or(is_empty);
+        let is_plain = self.reduce.shows_newest() || is_alone;
         if !is_plain {
             let value = |key: &&[u8]| Ok(self.values(&state, key, seqno)?.pop());
             return keys.iter().map(value).collect();
