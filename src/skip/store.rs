@@ -445,9 +445,20 @@ impl Store {
     /// The merge job: one merge, then room for other keyspaces.
     fn merge_one(&self) {
         let Some(running) = self.jobs.begin(Work::Upkeep) else { return };
-        let merged = running.persistently(|| match self.due() {
-            Some((runs, with_base)) => self.merge_parts(&[], &runs, with_base),
-            None => Ok(()),
+        let merged = running.persistently(|| {
+            let Some((runs, with_base)) = self.due() else { return Ok(()) };
+            match self.merge_parts(&[], &runs, with_base) {
+                // Values that become too large must not keep runs from being merged, or nobody could write any more,
+                // not even what makes them smaller.
+                Err(Error::Invalid(what)) if with_base => {
+                    log::warn!(
+                        "{}: runs stay apart from the base: {what}",
+                        self.home.dir.display()
+                    );
+                    self.merge_parts(&[], &runs, false)
+                }
+                merged => merged,
+            }
         });
         drop(running);
         if merged.is_some() {
@@ -533,6 +544,8 @@ impl Store {
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
         let merged = self.merge_parts(&[], &self.written_runs(), true);
         drop(running);
+        // Runs that came meanwhile found the job taken.
+        self.schedule_merge();
         merged
     }
 

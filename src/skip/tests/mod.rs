@@ -3,6 +3,7 @@
 mod blocks;
 mod files;
 mod hostile;
+mod upkeep;
 mod whole;
 
 use std::sync::Arc;
