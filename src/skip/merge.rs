@@ -27,6 +27,8 @@ const MOST_AT_ONCE: usize = 1 << 20;
 const LEAST_AT_ONCE: usize = 16 << 10;
 /// The share of the memory budget that the buffers of a merge may take together.
 const SHARE: usize = 16;
+/// So many values of a key are gathered before one is made of them, if one can be.
+const MOST_OPERANDS: usize = 1024;
 /// After so many entries it is looked whether to stop.
 const BETWEEN_LOOKS: u64 = 1024;
 
@@ -189,10 +191,21 @@ impl<'a> Filter<'a> {
             (false, _) => Ok(()),
             (true, true) => {
                 self.operands.push(tree.value_slice());
-                Ok(())
+                self.fold()
             }
             (true, false) => writer.push(key, trailer, tree.value()),
         }
+    }
+
+    /// Makes one of many values where that is possible: a key may have more of them than there is memory.
+    #[inline]
+    fn fold(&mut self) -> Result<()> {
+        let reduce = self.order.reduce;
+        if self.operands.len() >= MOST_OPERANDS && reduce.folds() {
+            self.operands.reverse();
+            self.operands = reduce.reduce(&self.key, std::mem::take(&mut self.operands))?;
+        }
+        Ok(())
     }
 
     /// Writes what the values that were gathered become.

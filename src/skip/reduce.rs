@@ -42,6 +42,17 @@ impl Reduce {
         self.reducer == Reducer::Last
     }
 
+    /// Whether the newest operand is the value that is shown, be it all that counts or the last of those that are kept.
+    pub(super) fn shows_newest(&self) -> bool {
+        self.only_newest() || self.keeps_all()
+    }
+
+    /// Whether what some operands become can take their place, whichever of those that follow each other they are, and is
+    /// no larger than one.
+    pub(super) fn folds(&self) -> bool {
+        matches!(self.reducer, Reducer::First | Reducer::Sum)
+    }
+
     /// Whether every operand stays a value of its own.
     pub(super) fn keeps_all(&self) -> bool {
         self.reducer == Reducer::KeepAll

@@ -456,9 +456,20 @@ impl Store {
     /// The merge job: one merge, then room for other keyspaces.
     fn merge_one(&self) {
         let Some(running) = self.jobs.begin(Work::Upkeep) else { return };
-        let merged = running.persistently(|| match self.due() {
-            Some((runs, with_base)) => self.merge_parts(&[], &runs, with_base),
-            None => Ok(()),
+        let merged = running.persistently(|| {
+            let Some((runs, with_base)) = self.due() else { return Ok(()) };
+            match self.merge_parts(&[], &runs, with_base) {
+                // Values that become too large must not keep runs from being merged, or nobody could write any more,
+                // not even what makes them smaller.
+                Err(Error::Invalid(what)) if with_base => {
+                    log::warn!(
+                        "{}: runs stay apart from the base: {what}",
+                        self.home.dir.display()
+                    );
+                    self.merge_parts(&[], &runs, false)
+                }
+                merged => merged,
+            }
         });
         drop(running);
         if merged.is_some() {
@@ -544,6 +555,8 @@ impl Store {
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
         let merged = self.merge_parts(&[], &self.written_runs(), true);
         drop(running);
+        // Runs that came meanwhile found the job taken.
+        self.schedule_merge();
         merged
     }
 
@@ -744,7 +757,7 @@ impl Engine for Store {
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         let state = self.state.load();
         let seqno = point.seqno();
-        if self.reduce.only_newest() {
+        if self.reduce.shows_newest() {
             let (memtables, files) = state.at(seqno);
             let newest = memtables.and_then(|memtables| memtables.get(key, seqno));
             return files.newest(key, seqno, newest).map(value_of);
@@ -756,8 +769,8 @@ impl Engine for Store {
         let state = self.state.load();
         let seqno = point.seqno();
         let (memtables, files) = state.at(seqno);
-        let is_alone = files.runs.is_empty() && !self.reduce.keeps_all();
-        let is_plain = self.reduce.only_newest() || (is_alone && memtables.is_none_or(is_empty));
+        let is_alone = files.runs.is_empty() && memtables.is_none_or(is_empty);
+        let is_plain = self.reduce.shows_newest() || is_alone;
         if !is_plain {
             let value = |key: &&[u8]| Ok(self.values(&state, key, seqno)?.pop());
             return keys.iter().map(value).collect();

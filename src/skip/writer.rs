@@ -10,7 +10,7 @@ use super::footer::Footer;
 use super::links::Target;
 use crate::base::key::common_prefix_len;
 use crate::base::{Kind, Trailer, varint};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vfs::{Appender, File};
 
 /// What a block takes, if it has more than one record; and what the places of blocks are multiples of, where that costs
@@ -130,9 +130,9 @@ impl Writer {
     }
 
     /// Remembers what leads to the block: the shortest key that is behind all before it, or all of the first one's if
-    /// there may be others of that key.
+    /// others of that key are in front.
     fn begin_block(&mut self, key: &[u8], trailer: Trailer) {
-        let len = match self.shape.has_trailers || self.records() == 0 {
+        let len = match self.records() == 0 || self.last_key == key {
             true => key.len(),
             false => (common_prefix_len(&self.last_key, key) + 1).min(key.len()),
         };
@@ -187,8 +187,12 @@ impl Writer {
             Which::Top => &mut self.top,
         };
         builder.finish(self.identity, offset, room, MOST_PADDING, &mut self.buffer);
+        // Only keys that have next to nothing in common at 64 KiB each make so large a block of what leads to others.
+        let len = u32::try_from(self.buffer.len()).map_err(|_| {
+            Error::Unsupported("what leads to the blocks of a sorted file is 4 GiB long".into())
+        })?;
         self.out.append(&self.buffer)?;
-        Ok(Target { offset, len: self.buffer.len() as u32, record: 0, block: 0 })
+        Ok(Target { offset, len, record: 0, block: 0 })
     }
 
     /// Writes what is left, and makes the file safe from power loss. Gives it, its length and what is in it.

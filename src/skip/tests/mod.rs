@@ -6,6 +6,7 @@ mod hostile;
 mod merges;
 mod races;
 mod rig;
+mod upkeep;
 mod whole;
 
 use std::sync::Arc;
