@@ -580,7 +580,7 @@ impl SortedFile {
         let shape = self.footer.shape;
         let (key, trailer) = self.top.link(number);
         // What is uniform is known only when a load is installed, after its links were read.
-        shape.has(3).then(|| (key, if shape.has_trailers { trailer } else { self.uniform }))
+        shape.has(3).then_some((key, if shape.has_trailers { trailer } else { self.uniform }))
     }
 }
 

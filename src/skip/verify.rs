@@ -107,10 +107,7 @@ impl Audit<'_> {
         }
         // What leads to a block is behind all in front of it, and not behind what is in it.
         let first = file.damage(block.first(), target)?;
-        let has_trailers = file.footer.shape.has_trailers;
-        let leads_here = |(key, trailer): (&'a [u8], Trailer)| {
-            // Links in memory are from a time when the number of what was loaded was not known.
-            let link = (key, if has_trailers { trailer } else { file.uniform });
+        let leads_here = |link| {
             let is_behind =
                 |(last, trailer): &(Vec<u8>, Trailer)| compare((last, *trailer), link).is_lt();
             self.last.as_ref().is_none_or(is_behind) && compare(link, (&first.0, first.1)).is_le()

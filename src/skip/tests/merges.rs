@@ -334,7 +334,7 @@ fn a_snapshot_keeps_its_state_through_every_kind_of_merge() {
         while world.snapshots.len() > 1 {
             let at = world.roll(world.snapshots.len() as u64) as usize;
             world.snapshots.swap_remove(at);
-            if world.snapshots.len() % 10 == 0 {
+            if world.snapshots.len().is_multiple_of(10) {
                 keyspace.persist().unwrap();
                 world.check_snapshots(&keyspace);
             }
