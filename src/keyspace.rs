@@ -246,8 +246,8 @@ impl Keyspace {
     }
 
     /// The record at `position` of a skip keyspace, counted from 0 in the order of the keys; `None` if there are not so
-    /// many. Cost: one search in the sorted file, as in [`get`](Self::get), and a step for each write that has not been
-    /// merged into it, of which there are none after [`compact`](Self::compact).
+    /// many. Cost: one search in the sorted file, as in [`get`](Self::get), and two for each key in front that was written since
+    /// the last merge, of which there are none after [`persist`](Self::persist).
     ///
     /// # Errors
     /// `Unsupported` in a keyspace with another engine; those of [`get`](Self::get).

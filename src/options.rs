@@ -251,7 +251,8 @@ impl KeyspaceOptions {
     }
 
     /// The most levels of links in a skip keyspace: 0 to 12, fixed when the keyspace is created. Default: 12, which is as
-    /// many as the records call for. With none, a search steps over all records before the one it looks for.
+    /// many as the records call for. The first level leads to records of a block, the second to blocks, the third to
+    /// blocks of links, and those above are in memory. What has no links is searched by bisecting what they would lead to.
     #[must_use]
     pub fn max_level(mut self, levels: u32) -> Self {
         self.skip.max_level = Some(levels);

@@ -1,7 +1,7 @@
 //! A sorted file as a keyspace knows it: what the manifest says of it, and the open file.
 //!
-//! Thread safety: any thread may read. The file is removed when a merge has made it obsolete and the last state, snapshot
-//! or cursor that holds it is gone.
+//! Thread safety: any thread may read. The file is removed when a merge has made it obsolete and the last state that holds
+//! it is gone; cursors that still read it have it open.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
