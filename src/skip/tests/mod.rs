@@ -3,6 +3,7 @@
 mod blocks;
 mod files;
 mod hostile;
+mod interrupted;
 mod merges;
 mod races;
 mod rig;
