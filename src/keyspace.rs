@@ -137,8 +137,8 @@ impl Keyspace {
     /// keyspace without the log. A crash before that leaves all of them or none, and never what was written after them
     /// without them.
     ///
-    /// Cost: each record is written once, and again when files are merged; syncs at the end. Other writers go on
-    /// meanwhile. Memory does not grow with the number of records.
+    /// Cost: each record is written once, and again when files are merged; syncs at the end. Where too many files wait to
+    /// be merged, it waits first. Other writers go on meanwhile. Memory does not grow with the number of records.
     ///
     /// # Errors
     /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key

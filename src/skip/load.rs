@@ -65,6 +65,7 @@ enum Stage {
 impl SortedLoad {
     pub(super) fn new(store: &Arc<Store>) -> Result<Self> {
         store.jobs().stop_if_told()?;
+        store.wait_for_merges()?;
         let home = store.home();
         let id = store.take_id();
         let shape = Shape { has_trailers: false, ..store.shape() };

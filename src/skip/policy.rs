@@ -9,6 +9,9 @@ pub(super) const MOST_RUNS: usize = 8;
 /// With so many, writers are slowed down; with twice as many they wait.
 const SLOW: usize = 2 * MOST_RUNS;
 
+/// The pressure at which they wait.
+pub(super) const STOP: u32 = 1000;
+
 /// What is to be merged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
@@ -33,9 +36,9 @@ pub(super) fn due(runs: &[u64], base: Option<u64>) -> Option<Choice> {
     Some(Choice { runs: end, with_base })
 }
 
-/// How far writers must be slowed down by so many runs, of 1000.
+/// How far writers must be slowed down by so many runs, of [`STOP`].
 pub(super) fn pressure(runs: usize) -> u32 {
-    (runs.saturating_sub(SLOW) * 1000 / SLOW).min(1000) as u32
+    (runs.saturating_sub(SLOW) * STOP as usize / SLOW).min(STOP as usize) as u32
 }
 
 #[cfg(test)]
@@ -80,6 +83,6 @@ mod tests {
     fn pressure_grows_to_a_stop() {
         assert_eq!((pressure(0), pressure(MOST_RUNS), pressure(SLOW)), (0, 0, 0));
         assert!(pressure(SLOW + 1) > 0 && pressure(SLOW + 1) < pressure(SLOW + 2));
-        assert_eq!((pressure(2 * SLOW), pressure(1000)), (1000, 1000));
+        assert_eq!((pressure(2 * SLOW), pressure(1000)), (STOP, STOP));
     }
 }

@@ -431,6 +431,12 @@ impl Store {
         lock(&self.manifest).take_id()
     }
 
+    /// Waits while there are as many runs as there may be: a load brings one more, and is not slowed down otherwise.
+    pub(super) fn wait_for_merges(&self) -> Result<()> {
+        self.schedule_merge();
+        self.jobs.wait_until(|_| self.pressure() < policy::STOP, &[Work::Upkeep])
+    }
+
     /// Lets readers see a run that was loaded, in front of all up to `before`. Under the commit lock.
     pub(super) fn put_in_front(&self, before: Seqno, run: &Arc<Part>) {
         self.freeze(before);

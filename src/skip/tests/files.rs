@@ -32,7 +32,7 @@ pub(super) fn sorted(mut entries: Vec<Entry>, has_trailers: bool) -> Vec<Entry> 
 
 /// Long keys whose links are long too, so that few records make many blocks of links: each bit of a number is many
 /// bytes, and neighbours share much that others do not.
-fn stretched(count: u64) -> Vec<Entry> {
+pub(super) fn stretched(count: u64) -> Vec<Entry> {
     let entry = |number: u64| {
         let bits = (0..10).rev().map(|bit| if number >> bit & 1 == 1 { b'b' } else { b'a' });
         let key = bits.flat_map(|byte| [byte; 70]).collect();

@@ -7,6 +7,7 @@ mod interrupted;
 mod merges;
 mod races;
 mod rig;
+mod space;
 mod upkeep;
 mod whole;
 

@@ -152,3 +152,31 @@ fn spills_and_loads_go_on_while_all_is_merged() {
         assert_eq!(again.get(&format!("key {}", (last - back) % 10), last), Some(last - back));
     }
 }
+
+#[test]
+fn loads_wait_for_merges_that_are_behind() {
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let rig = Rig::create(&fs);
+    let merges = rig.hold_merges();
+    let runs = || rig.store.stats().skip.map_or(0, |figures| figures.runs);
+    thread::scope(|scope| {
+        let loading = scope.spawn(|| {
+            for seqno in 1..=40 {
+                let mut load = loaded(&rig, seqno, &["a", "b"]);
+                load.install(seqno - 1, seqno);
+                rig.visibility().publish(seqno);
+                load.wait().unwrap();
+            }
+        });
+        while runs() < 32 {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!((runs(), loading.is_finished()), (32, false));
+        drop(merges);
+        loading.join().unwrap();
+    });
+    assert_eq!((rig.get("a", 40), rig.get("b", 40)), (Some(40), Some(40)));
+    rig.store.settle().unwrap();
+    assert!(runs() <= 8);
+}

@@ -119,10 +119,19 @@ impl Rig {
 
     /// Keeps the flush thread busy for as long as what it gives lives.
     pub(super) fn hold_flushes(&self) -> Sender<()> {
-        let (sender, receiver) = channel::<()>();
-        self.context.background.flush.submit(move || receiver.recv().unwrap_or_default());
-        sender
+        hold(&self.context.background.flush)
     }
+
+    /// Keeps the thread busy that merges.
+    pub(super) fn hold_merges(&self) -> Sender<()> {
+        hold(&self.context.background.compaction)
+    }
+}
+
+fn hold(workers: &Workers) -> Sender<()> {
+    let (sender, receiver) = channel::<()>();
+    workers.submit(move || receiver.recv().unwrap_or_default());
+    sender
 }
 
 impl Drop for Rig {

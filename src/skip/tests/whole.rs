@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::View;
@@ -13,13 +14,20 @@ use crate::vfs::{File, Hint, IoStats};
 pub(super) struct Whole {
     bytes: Mutex<Vec<u8>>,
     lent: Option<View>,
+    /// The most bytes that were read at once.
+    most: AtomicU64,
 }
 
 impl Whole {
     /// A file of these bytes. One that lends them is not to be written.
     pub(super) fn new(bytes: Vec<u8>, lends: bool) -> Arc<Self> {
         let lent = lends.then(|| View::from(bytes.clone()));
-        Arc::new(Self { bytes: Mutex::new(bytes), lent })
+        Arc::new(Self { bytes: Mutex::new(bytes), lent, most: AtomicU64::new(0) })
+    }
+
+    /// The most bytes that were read at once since it was last asked.
+    pub(super) fn take_most(&self) -> u64 {
+        self.most.swap(0, Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
@@ -73,6 +81,7 @@ impl File for Whole {
 
     fn view(&self, range: Range<u64>) -> Result<View> {
         let places = range.start as usize..range.end as usize;
+        self.most.fetch_max(range.end - range.start, Ordering::Relaxed);
         let all = self.lock();
         let Some(bytes) = all.get(places.clone()) else {
             let source = io::ErrorKind::UnexpectedEof.into();
