@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
 use crate::iter::{InOrder, OrderedCursor, UnorderedCursor};
+use crate::options::LsmOptions;
 use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::vfs::{BatchReader, Fs, Layer};
@@ -228,6 +229,8 @@ pub(crate) trait Engine: Send + Sync {
     fn set_max_cached_pages(&self, _pages: Option<u32>) -> Result<()> {
         Ok(())
     }
+    /// What counts for an LSM-tree, from now on, if it is one. The policy stays what it is.
+    fn set_lsm_options(&self, _options: &LsmOptions) {}
     /// Stops taking up background work, and waits for what callers' threads do of it; called before the
     /// engine is dropped.
     fn stop(&self);

@@ -336,6 +336,7 @@ impl Inner {
         wanted.check_engine()?;
         check_skip(&catalog.state.keyspaces[&open.target.id].options.skip, &info.name, wanted)?;
         self.resize_tree(catalog, open, wanted)?;
+        self.change_lsm(catalog, open, wanted)?;
         let layer = wanted.resolve_layer(info.layer)?;
         if layer == info.layer {
             return Ok(());
@@ -351,6 +352,36 @@ impl Inner {
         open.files.keep_only(layer);
         self.shared.budget.prepare_chunks();
         self.shared.open_files.rebalance();
+        Ok(())
+    }
+
+    /// The same for what counts for LSM-trees only.
+    fn change_lsm(
+        &self,
+        catalog: &mut Catalog,
+        open: &OpenKeyspace,
+        wanted: &KeyspaceOptions,
+    ) -> Result<()> {
+        let id = open.target.id;
+        let before = catalog.state.keyspaces[&id].options.lsm.clone();
+        if wanted.lsm.policy.as_ref().is_some_and(|wanted| *wanted != before.policy()) {
+            return Err(Error::Invalid(format!(
+                "keyspace {:?} was created with the policy {}, and that cannot be changed: create another keyspace and \
+                 copy the records",
+                open.info().name,
+                before.policy()
+            )));
+        }
+        let options = wanted.lsm.over(&before);
+        if options == before {
+            return Ok(());
+        }
+        options.check()?;
+        if !self.shared.read_only {
+            self.check_writable()?;
+            catalog.set_lsm(id, &options).map_err(|error| self.failed_change(error))?;
+        }
+        open.target.engine.set_lsm_options(&options);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::skip;
 pub(crate) fn create(options: &KeyspaceOptions, context: Context) -> Result<Arc<dyn Engine>> {
     match options.engine {
         EngineKind::Btree => Ok(btree::Store::create(context, options.tree)?),
-        EngineKind::Lsm => Ok(Tree::create(context)?),
+        EngineKind::Lsm => Ok(Tree::create(context, options.lsm.clone())?),
         EngineKind::Hash => Ok(Store::create(context)?),
         EngineKind::Skip => Ok(skip::Store::create(context, options.skip.clone())?),
     }
@@ -24,7 +24,7 @@ pub(crate) fn create(options: &KeyspaceOptions, context: Context) -> Result<Arc<
 pub(crate) fn open(options: &KeyspaceOptions, context: Context) -> Result<Arc<dyn Engine>> {
     match options.engine {
         EngineKind::Btree => Ok(btree::Store::open(context, options.tree)?),
-        EngineKind::Lsm => Ok(Tree::open(context)?),
+        EngineKind::Lsm => Ok(Tree::open(context, options.lsm.clone())?),
         EngineKind::Hash => Ok(Store::open(context)?),
         EngineKind::Skip => Ok(skip::Store::open(context, options.skip.clone())?),
     }

@@ -89,8 +89,9 @@ pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use keyspace::{Keyspace, KeyspaceInfo};
 pub use options::{
-    DEFAULT_MEMORY_BUDGET, Durability, EngineKind, KeyspaceOptions, MAX_KEY_LEN, MAX_VALUE_LEN,
-    MIN_MEMORY_BUDGET, RecoveryMode,
+    Compression, DEFAULT_MEMORY_BUDGET, Durability, EngineKind, FilterKind, KeyFile,
+    KeyspaceOptions, Level, LevelLimit, MAX_KEY_LEN, MAX_VALUE_LEN, MIN_MEMORY_BUDGET,
+    MemtableKind, Policy, RecoveryMode,
 };
 pub use reducer::{ReduceFn, Reducer};
 pub use snapshot::Snapshot;

@@ -9,10 +9,12 @@
 //! ```text
 //! edit      := tag u8, fields
 //! 1 create    id, engine u8, layer, logged u8, name (length in front), of a B+ tree: page size, cached pages;
-//!             of a skip keyspace: step unit, largest level, reducer
+//!             of a skip keyspace: step unit, largest level, reducer; of an LSM-tree: its options (lsm.rs), which may be
+//!             missing: it is then one of before they were kept
 //! 2 progress  floor (segment number), count, then count times: id, persisted
 //! 3 layer     id, layer
 //! 4 cached    id, cached pages of a B+ tree; 0 if it has no bound of its own
+//! 5 lsm       id, all options of an LSM-tree
 //! reducer   := kind u8; of a custom one, name (length in front)
 //! layer     := kind u8; for a layer of blocks, block size; with a page cache, pages
 //! snapshot  := next id, edits that rebuild the state, each with its length in front
@@ -20,6 +22,8 @@
 //! Integers without a width are varints.
 //!
 //! Thread safety: one owner, behind the database's lock.
+
+mod lsm;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +33,7 @@ use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
 use crate::log::edits::{Edits, number_of};
-use crate::options::{EngineKind, KeyspaceOptions};
+use crate::options::{EngineKind, KeyspaceOptions, LsmOptions};
 use crate::reducer::Reducer;
 use crate::vfs::{Fs, Layer};
 
@@ -138,6 +142,14 @@ impl Catalog {
         self.change(&edit)
     }
 
+    /// Notes what an LSM-tree is made of from now on.
+    pub(crate) fn set_lsm(&mut self, id: u32, options: &LsmOptions) -> Result<()> {
+        let mut edit = vec![5];
+        varint::put(&mut edit, u64::from(id));
+        lsm::put(&mut edit, options);
+        self.change(&edit)
+    }
+
     /// Notes how far keyspaces have persisted and the first log segment needed; durable on return.
     pub(crate) fn progress(&mut self, floor: u64, persisted: &[(u32, Seqno)]) -> Result<()> {
         self.change(&progress_edit(floor, persisted))
@@ -196,7 +208,9 @@ impl State {
                         options.skip.max_level = Some(take_u32(bytes)?);
                         options.skip.reducer = Some(take_reducer(bytes)?);
                     }
-                    EngineKind::Lsm | EngineKind::Hash => {}
+                    EngineKind::Lsm if bytes.is_empty() => {}
+                    EngineKind::Lsm => options.lsm = lsm::take(bytes)?,
+                    EngineKind::Hash => {}
                 }
                 options.check_engine().ok()?;
                 let known = self.keyspaces.values().any(|entry| entry.name == name);
@@ -220,6 +234,11 @@ impl State {
             4 => {
                 let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
                 entry.options.tree.max_cached_pages = take_cached(bytes)?;
+                entry.options.check_engine().ok()?;
+            }
+            5 => {
+                let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
+                entry.options.lsm = lsm::take(bytes)?;
                 entry.options.check_engine().ok()?;
             }
             _ => return None,
@@ -250,7 +269,8 @@ fn create_edit(id: u32, name: &str, options: &KeyspaceOptions) -> Vec<u8> {
             varint::put(&mut edit, u64::from(options.skip.max_level()));
             put_reducer(&mut edit, &options.skip.reducer());
         }
-        EngineKind::Lsm | EngineKind::Hash => {}
+        EngineKind::Lsm => lsm::put(&mut edit, &options.lsm),
+        EngineKind::Hash => {}
     }
     edit
 }

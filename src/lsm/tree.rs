@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
-use crate::options::EngineKind;
+use crate::options::{EngineKind, FilterKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::Layer;
 
@@ -38,7 +38,7 @@ pub(crate) struct Tree {
     context: Context,
     home: Arc<Home>,
     shape: Shape,
-    table_options: TableOptions,
+    options: ArcSwap<LsmOptions>,
     state: ArcSwap<State>,
     swap: Mutex<()>,
     manifest: Mutex<Manifest>,
@@ -53,25 +53,31 @@ pub(crate) struct Tree {
 impl Tree {
     /// Makes the files of a new, empty tree in its directory, which is emptied first of what an interrupted
     /// creation left.
-    pub(crate) fn create(context: Context) -> Result<Arc<Self>> {
+    pub(crate) fn create(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         let home = home(&context);
         home.fs.create_dir(&home.dir)?;
         for name in home.fs.list(&home.dir)? {
             home.fs.remove(&home.dir.join(name))?;
         }
         let manifest = Manifest::create(&home, context.identity)?;
-        Ok(Self::new(context, home, manifest, Version::default()))
+        Ok(Self::new(context, options, home, manifest, Version::default()))
     }
 
     /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
-    pub(crate) fn open(context: Context) -> Result<Arc<Self>> {
+    pub(crate) fn open(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         let home = home(&context);
         let (manifest, version) = Manifest::open(&home, context.identity)?;
         check_tables_exist(&home, &version)?;
-        Ok(Self::new(context, home, manifest, version))
+        Ok(Self::new(context, options, home, manifest, version))
     }
 
-    fn new(context: Context, home: Arc<Home>, manifest: Manifest, version: Version) -> Arc<Self> {
+    fn new(
+        context: Context,
+        options: LsmOptions,
+        home: Arc<Home>,
+        manifest: Manifest,
+        version: Version,
+    ) -> Arc<Self> {
         let budget = &context.budget;
         let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
         let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
@@ -82,7 +88,7 @@ impl Tree {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
             shape,
-            table_options: TableOptions::default(),
+            options: ArcSwap::from_pointee(options),
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             manifest: Mutex::new(manifest),
@@ -164,7 +170,7 @@ impl Tree {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let tables = self.write(&mut cursor, &mut retention, |_| false, u64::MAX)?;
+        let tables = self.write(&mut cursor, &mut retention, |_| false, (0, u64::MAX))?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
             tables.iter().for_each(|table| table.set_obsolete());
@@ -196,7 +202,8 @@ impl Tree {
         let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let tables = self.write(&mut cursor, &mut retention, is_deepest, self.shape.table_bytes)?;
+        let bounds = (level, self.shape.table_bytes);
+        let tables = self.write(&mut cursor, &mut retention, is_deepest, bounds)?;
         let Some(tables) = tables else { return Ok(false) };
         let added = tables.into_iter().map(|table| (level, table)).collect();
         self.install(Edit { persisted: 0, removed, added }, |_| {})?;
@@ -210,16 +217,26 @@ impl Tree {
         cursor: &mut impl EntryCursor,
         retention: &mut Retention,
         is_deepest: impl FnMut(&[u8]) -> bool,
-        table_bytes: u64,
+        (level, table_bytes): (usize, u64),
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
         let mut output = Output {
             home: &self.home,
-            options: &self.table_options,
+            options: &self.table_options(level),
             table_bytes,
             next_id: &mut || lock(&self.manifest).take_id(),
             stopped: &|| self.jobs.is_stopping(),
         };
         write_tables(cursor, retention, is_deepest, &mut output)
+    }
+
+    /// How tables of `level` are written now.
+    fn table_options(&self, level: usize) -> TableOptions {
+        let options = self.options.load();
+        let filter_bits_per_key = match options.filter() {
+            FilterKind::None => 0,
+            _ => options.filter_bits(level),
+        };
+        TableOptions { block_size: options.data_block_size() as usize, filter_bits_per_key }
     }
 
     /// Records a change of the version and lets readers see it. If there is no space for the record, nothing
@@ -400,6 +417,10 @@ impl Engine for Tree {
         *lock(&self.home.layer) = layer;
         self.state.load().version.tables().for_each(|table| table.let_go());
         Ok(())
+    }
+
+    fn set_lsm_options(&self, options: &LsmOptions) {
+        self.options.store(Arc::new(options.clone()));
     }
 
     fn stop(&self) {

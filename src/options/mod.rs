@@ -1,5 +1,7 @@
 //! What users choose, as plain data. Defaults are written here, once.
 
+mod lsm;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -7,6 +9,9 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::reducer::Reducer;
 use crate::vfs::Layer;
+
+pub(crate) use lsm::LsmOptions;
+pub use lsm::{Compression, FilterKind, KeyFile, Level, LevelLimit, MemtableKind, Policy};
 
 /// The largest key, in bytes: 64 KiB.
 pub const MAX_KEY_LEN: usize = 64 << 10;
@@ -171,6 +176,8 @@ pub struct KeyspaceOptions {
     /// In place of the layer's own.
     pages: Option<u32>,
     pub(crate) logged: bool,
+    /// What counts for an LSM-tree only.
+    pub(crate) lsm: LsmOptions,
     /// What counts for a B+ tree only.
     pub(crate) tree: TreeOptions,
     /// What counts for a skip keyspace only.
@@ -187,6 +194,7 @@ impl KeyspaceOptions {
             block_size: None,
             pages: None,
             logged: true,
+            lsm: LsmOptions::default(),
             tree: TreeOptions::default(),
             skip: SkipOptions::default(),
         }
@@ -267,13 +275,100 @@ impl KeyspaceOptions {
         self
     }
 
+    /// What the LSM-tree keeps its newest entries in, from now on. Default, here and below: as it was opened last; for a
+    /// new keyspace, [`MemtableKind::Tagged`].
+    #[must_use]
+    pub fn memtable(mut self, kind: MemtableKind) -> Self {
+        self.lsm.memtable = Some(kind);
+        self
+    }
+
+    /// The filters of tables that are written from now on. Default for a new keyspace: [`FilterKind::BlockedBloom`].
+    #[must_use]
+    pub fn filter(mut self, kind: FilterKind) -> Self {
+        self.lsm.filter = Some(kind);
+        self
+    }
+
+    /// The bits of filters for each key, 0 to 32, for each level from level 0; the last counts for all deeper ones too. A
+    /// level with 0 has no filters. More bits where there are fewer keys cost little memory and save the most reads
+    /// (Monkey: Dayan et al., SIGMOD 2017). Default for a new keyspace: 10 for all.
+    #[must_use]
+    pub fn filter_bits(mut self, bits: &[u32]) -> Self {
+        self.lsm.filter_bits = Some(bits.to_vec());
+        self
+    }
+
+    /// What of each open table stays in memory, from now on. Default for a new keyspace: [`KeyFile::KeysAndFilter`], or
+    /// [`KeyFile::Keys`] without filters.
+    #[must_use]
+    pub fn key_file(mut self, kept: KeyFile) -> Self {
+        self.lsm.key_file = Some(kept);
+        self
+    }
+
+    /// How tables that are written from now on are compressed, for each level from level 0; the last counts for all
+    /// deeper ones too. Default for a new keyspace: [`Compression::None`].
+    #[must_use]
+    pub fn compression(mut self, levels: &[Compression]) -> Self {
+        self.lsm.compression = Some(levels.to_vec());
+        self
+    }
+
+    /// The bytes of a block of the tables that are written from now on, 512 to 1 MiB, before compression; larger if one
+    /// record is. Default for a new keyspace: 4096.
+    #[must_use]
+    pub fn data_block_size(mut self, bytes: u32) -> Self {
+        self.lsm.data_block_size = Some(bytes);
+        self
+    }
+
+    /// About how many bytes a table below level 0 may take, 64 KiB to 4 GiB, from now on. Default: an eighth of what the
+    /// first level below level 0 may, by the memory budget.
+    #[must_use]
+    pub fn table_size(mut self, bytes: u64) -> Self {
+        self.lsm.table_size = Some(bytes);
+        self
+    }
+
+    /// Keeps values of at least so many bytes, 64 or more, in files of their own, from now on: they are not written again
+    /// each time their keys are merged (WiscKey: Lu et al., FAST 2016). 0 keeps them with their keys. Default for a new
+    /// keyspace: 0.
+    #[must_use]
+    pub fn separate_values(mut self, bytes: u32) -> Self {
+        self.lsm.separate_values = Some(bytes);
+        self
+    }
+
+    /// What the LSM-tree merges, and when: fixed when the keyspace is created. Default: [`Policy::Levelled`].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.lsm.policy = Some(policy);
+        self
+    }
+
     /// An error if something is given that cannot be, or to an engine that has no use for it.
     ///
     /// # Errors
     /// `Invalid`.
     pub(crate) fn check_engine(&self) -> Result<()> {
+        self.check_lsm()?;
         self.check_tree()?;
         self.check_skip()
+    }
+
+    fn check_lsm(&self) -> Result<()> {
+        if self.engine == EngineKind::Lsm {
+            return self.lsm.check();
+        }
+        match self.lsm == LsmOptions::default() {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!(
+                "memtable, filter, key_file, compression, data_block_size, table_size, separate_values and policy are \
+                 for LSM-trees, not for engine {}",
+                self.engine
+            ))),
+        }
     }
 
     fn check_skip(&self) -> Result<()> {
