@@ -503,8 +503,10 @@ mod tests {
         assert!(state.apply(&progress_edit(1, &[(5, 1)])).is_none(), "an unknown keyspace");
         assert!(state.apply(&[]).is_none());
         assert!(state.apply(&[99]).is_none());
-        for cut in 1..create.len() {
+        let without_options = create.len() - 1;
+        for cut in 1..without_options {
             assert!(State::default().apply(&create[..cut]).is_none());
         }
+        assert!(State::default().apply(&create[..without_options]).is_some(), "as it once was");
     }
 }
