@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::state::{State, live};
-use super::table::{Found, Table};
+use super::table::{Found, Place, Table};
 use crate::base::{Seqno, Slice, hash};
 use crate::error::Result;
 use crate::vfs::BatchReader;
@@ -35,7 +35,7 @@ struct Search {
 struct Probe {
     search: Search,
     table: Arc<Table>,
-    block: usize,
+    place: Place,
 }
 
 /// Keys that are looked up together.
@@ -88,11 +88,11 @@ impl Lookups<'_> {
         for search in std::mem::take(&mut self.undecided) {
             probes.extend(self.probe(search)?);
         }
-        probes.iter().for_each(|probe| probe.table.prefetch_block(probe.block));
+        probes.iter().for_each(|probe| probe.table.prefetch_place(probe.place));
         let mut unread = Vec::new();
         for probe in probes {
             let key = self.keys[probe.search.position];
-            match probe.table.try_find_in(probe.block, key, self.at)? {
+            match probe.table.try_find_at(probe.place, key, self.at)? {
                 Some(found) => self.take(probe.search, found),
                 None => unread.push(probe),
             }
@@ -107,13 +107,13 @@ impl Lookups<'_> {
         for place in search.place..self.state.places().end {
             let Some(file) = self.state.table_at(place, key) else { continue };
             let found = file.read(|table| {
-                let block = table.block_for(key, search.hash, self.at);
-                Ok(block.map(|block| (Arc::clone(table), block)))
+                let found = table.place_of(key, search.hash, self.at);
+                Ok(found.map(|found| (Arc::clone(table), found)))
             })?;
-            if let Some((table, block)) = found {
-                table.prefetch_slot(block);
+            if let Some((table, found)) = found {
+                table.prefetch_slot(found.block);
                 search.place = place + 1;
-                return Ok(Some(Probe { search, table, block }));
+                return Ok(Some(Probe { search, table, place: found }));
             }
         }
         Ok(None)
@@ -123,7 +123,8 @@ impl Lookups<'_> {
     fn read(&mut self, mut unread: Vec<Probe>, reader: &BatchReader) -> Result<()> {
         unread.sort_unstable_by_key(Probe::block);
         let blocks = unread.chunk_by(|a, b| a.block() == b.block());
-        let requests: Vec<_> = blocks.map(|same| same[0].table.request(same[0].block)).collect();
+        let requests: Vec<_> =
+            blocks.map(|same| same[0].table.request(same[0].place.block)).collect();
         let mut read = reader.read(&requests).into_iter();
         let mut last = None;
         for probe in unread {
@@ -131,12 +132,12 @@ impl Lookups<'_> {
                 Some((block, stored)) if block == probe.block() => stored,
                 _ => {
                     let stored = read.next().expect("every request is answered")?;
-                    probe.table.take_in(probe.block, &stored)?;
+                    probe.table.take_in(probe.place.block, &stored)?;
                     stored
                 }
             };
             let key = self.keys[probe.search.position];
-            let found = probe.table.find_in(&stored, probe.block, key, self.at)?;
+            let found = probe.table.find_in(&stored, probe.place, key, self.at)?;
             last = Some((probe.block(), stored));
             self.take(probe.search, found);
         }
@@ -156,6 +157,6 @@ impl Lookups<'_> {
 impl Probe {
     /// Which block it is about; blocks of a table are neighbours in this order.
     fn block(&self) -> (*const Table, usize) {
-        (Arc::as_ptr(&self.table), self.block)
+        (Arc::as_ptr(&self.table), self.place.block)
     }
 }

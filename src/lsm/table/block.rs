@@ -174,6 +174,14 @@ impl<'a> Block<'a> {
         Ok((entry.suffix == suffix).then_some(entry))
     }
 
+    /// The entry that starts at `start`, if it is one of `key`.
+    #[inline]
+    pub(super) fn entry_of(&self, key: &[u8], start: usize) -> Result<Option<Entry<'a>>, Damage> {
+        let Some(suffix) = key.strip_prefix(self.prefix()) else { return Ok(None) };
+        let entry = self.decode(start).ok_or(Damage("an entry does not fit its block"))?;
+        Ok((entry.suffix == suffix).then_some(entry))
+    }
+
     #[inline]
     fn lower_bound_of(&self, suffix: &[u8], trailer: Trailer) -> Result<usize, Damage> {
         let heads = self.heads();

@@ -45,6 +45,10 @@ impl BlockBuilder {
         self.entries.is_empty()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The last entry added.
     #[inline]
     pub(super) fn last(&self) -> Option<(&[u8], Trailer)> {
@@ -74,8 +78,8 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Appends the block to `out` and starts a new, empty one.
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+    /// Appends the block to `out` and starts a new, empty one. Gives where in the block its entries start.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> &[u32] {
         let base = out.len();
         out.reserve(self.len());
         self.starts.clear();
@@ -100,6 +104,7 @@ impl BlockBuilder {
         self.entries.clear();
         self.bytes.clear();
         self.entries_len = 0;
+        &self.starts
     }
 
     /// Gives memory above `most` bytes back; for after a huge entry.

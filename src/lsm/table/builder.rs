@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::block_builder::BlockBuilder;
 use super::footer::Footer;
 use super::index::IndexBuilder;
+use super::points::PointsBuilder;
 use super::properties::Properties;
 use super::stored;
 use crate::base::{Trailer, hash};
@@ -24,6 +25,9 @@ const WRITE_BUFFER: usize = 1 << 20;
 
 /// The most bytes of a key and its value together: what the lengths in a block can count, with room.
 const MAX_ENTRY: usize = 2 << 30;
+
+/// A point index takes at most this part of the data: it pays for records that are not tiny.
+const POINTS_SHARE: u64 = 10;
 
 /// The largest block size; more would only slow reads down.
 const MAX_BLOCK_SIZE: usize = 16 << 20;
@@ -65,6 +69,7 @@ pub(crate) struct TableBuilder {
     written: Option<Written>,
     index: IndexBuilder,
     filter: BloomBuilder,
+    points: PointsBuilder,
     properties: Properties,
 }
 
@@ -97,6 +102,7 @@ impl TableBuilder {
             written: None,
             index: IndexBuilder::default(),
             filter: BloomBuilder::new(options.filter_bits_per_key),
+            points: PointsBuilder::default(),
             properties: Properties::default(),
         }
     }
@@ -117,8 +123,12 @@ impl TableBuilder {
         if let Some(written) = self.written.take() {
             self.add_to_index(&written, Some((key, trailer)));
         }
-        if step == Step::NewKey && self.filter.is_wanted() {
-            self.filter.add(hash::hash64(key));
+        if step == Step::NewKey {
+            let hash = hash::hash64(key);
+            self.points.add(self.block.count(), hash);
+            if self.filter.is_wanted() {
+                self.filter.add(hash);
+            }
         }
         self.properties.count(key, trailer, value.len());
         self.block.add(key, trailer, value);
@@ -148,7 +158,8 @@ impl TableBuilder {
         let index = self.write_part(index)?;
         let filter = self.write_filter()?;
         let properties = self.write_part(self.properties.encode())?;
-        let footer = Footer { data, index, filter, properties };
+        let points = self.write_points(data)?;
+        let footer = Footer { data, index, filter, properties, points };
         self.out.append(&footer.encode(self.identity))?;
         let len = self.out.position();
         self.out.finish()?;
@@ -170,7 +181,7 @@ impl TableBuilder {
         let Some((key, trailer)) = self.block.last() else { return Ok(()) };
         let key = key.to_vec();
         self.stored.clear();
-        self.block.finish(&mut self.stored);
+        self.points.end_block(self.block.finish(&mut self.stored));
         stored::seal(&mut self.stored, self.identity, self.out.position());
         self.out.append(&self.stored)?;
         self.written = Some(Written { stored_len: self.stored.len(), key, trailer });
@@ -188,6 +199,17 @@ impl TableBuilder {
         stored::seal(&mut part, self.identity, self.out.position());
         self.out.append(&part)?;
         Ok(part.len() as u64)
+    }
+
+    /// Writes the point index, if it is small beside `data` bytes of blocks.
+    fn write_points(&mut self, data: u64) -> Result<u64> {
+        if self.points.encoded_len() as u64 > data / POINTS_SHARE {
+            return Ok(0);
+        }
+        match self.points.build(self.out.position()) {
+            Some(part) => self.write_part(part),
+            None => Ok(0),
+        }
     }
 
     fn write_filter(&mut self) -> Result<u64> {

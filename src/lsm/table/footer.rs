@@ -5,11 +5,12 @@
 //!  8  index length      u64     the parts follow each other without gaps, each with its
 //! 16  filter length     u64       stored trailer; a filter of length 0 is absent
 //! 24  properties length u64
-//! 32  identity          u64
-//! 40  checksum          u32     crc32c of all other bytes of the footer, bound to the identity and
+//! 32  points length     u64
+//! 40  identity          u64
+//! 48  checksum          u32     crc32c of all other bytes of the footer, bound to the identity and
 //!                                 the footer's offset
-//! 44  version           u32
-//! 48  magic             8 bytes
+//! 52  version           u32
+//! 56  magic             8 bytes
 //! ```
 //!
 //! The version and the magic stand last, so that they are found whatever a later version puts in front.
@@ -20,7 +21,7 @@ use crate::base::checksum;
 use crate::error::{Error, Result};
 
 /// The newest format version that is read, and the one that is written.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"TURBtbl\x1a";
 
@@ -31,24 +32,25 @@ pub(super) struct Footer {
     pub(super) index: u64,
     pub(super) filter: u64,
     pub(super) properties: u64,
+    pub(super) points: u64,
 }
 
 impl Footer {
     /// The footer's own bytes.
-    pub(super) const LEN: usize = 56;
+    pub(super) const LEN: usize = 64;
 
     /// The bytes of the footer of a table of this identity.
     pub(super) fn encode(&self, identity: u64) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        let numbers = [self.data, self.index, self.filter, self.properties, identity];
+        let numbers = [self.data, self.index, self.filter, self.properties, self.points, identity];
         for (at, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
             *at = number.to_le_bytes();
         }
-        bytes[44..48].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[48..].copy_from_slice(&MAGIC);
-        let offset = self.data + self.index + self.filter + self.properties;
+        bytes[52..56].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[56..].copy_from_slice(&MAGIC);
+        let offset = self.data + self.index + self.filter + self.properties + self.points;
         let sum = sum_of(&bytes, identity, offset);
-        bytes[40..44].copy_from_slice(&sum.to_le_bytes());
+        bytes[48..52].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -61,12 +63,12 @@ impl Footer {
     ) -> Result<Self> {
         let damaged = |what| Err(Error::corruption(file, offset, what));
         let (numbers, _) = bytes.as_chunks::<8>();
-        let [data, index, filter, properties, named] =
+        let [data, index, filter, properties, points, named] =
             std::array::from_fn(|i| u64::from_le_bytes(numbers[i]));
         let [sum, version] = std::array::from_fn(|i| {
-            u32::from_le_bytes(std::array::from_fn(|byte| bytes[40 + 4 * i + byte]))
+            u32::from_le_bytes(std::array::from_fn(|byte| bytes[48 + 4 * i + byte]))
         });
-        if bytes[48..] != MAGIC {
+        if bytes[56..] != MAGIC {
             return damaged("the file does not end like a table");
         }
         if version > VERSION {
@@ -76,7 +78,7 @@ impl Footer {
         if sum != sum_of(bytes, identity, offset) || version != VERSION {
             return damaged("the footer's checksum does not match, or it is another table's");
         }
-        let footer = Self { data, index, filter, properties };
+        let footer = Self { data, index, filter, properties, points };
         if named != identity || footer.parts_len() != Some(offset) {
             return damaged("the footer does not fit the file");
         }
@@ -85,14 +87,18 @@ impl Footer {
 
     /// The bytes in front of the footer, if a file can have as many.
     pub(super) fn parts_len(&self) -> Option<u64> {
-        self.data.checked_add(self.index)?.checked_add(self.filter)?.checked_add(self.properties)
+        self.data
+            .checked_add(self.index)?
+            .checked_add(self.filter)?
+            .checked_add(self.properties)?
+            .checked_add(self.points)
     }
 }
 
 /// The checksum of all bytes but those of the checksum itself.
 fn sum_of(bytes: &[u8; Footer::LEN], identity: u64, offset: u64) -> u32 {
     let mut covered = *bytes;
-    covered[40..44].fill(0);
+    covered[48..52].fill(0);
     checksum::bound(identity, offset, &covered)
 }
 
@@ -102,7 +108,7 @@ mod tests {
 
     #[test]
     fn round_trip_and_every_flip() {
-        let footer = Footer { data: 1000, index: 20, filter: 0, properties: 30 };
+        let footer = Footer { data: 1000, index: 20, filter: 0, properties: 20, points: 10 };
         let bytes = footer.encode(9);
         let decode = |bytes: &[u8; Footer::LEN], identity, offset| {
             Footer::decode(bytes, Path::new("t"), identity, offset)
@@ -116,13 +122,13 @@ mod tests {
             assert!(decode(&bad, 9, 1050).is_err(), "bit {bit}");
         }
         let mut named = bytes;
-        named[32] ^= 1;
+        named[40] ^= 1;
         let sum = sum_of(&named, 9, 1050);
         named[40..44].copy_from_slice(&sum.to_le_bytes());
         assert!(decode(&named, 9, 1050).is_err());
         let mut newer = bytes;
-        newer[44] = 2;
+        newer[52] = 3;
         let error = decode(&newer, 9, 1050).expect_err("newer");
-        assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }));
+        assert!(matches!(error, Error::NewerFormat { found: 3, supported: 2, .. }));
     }
 }

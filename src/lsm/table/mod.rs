@@ -29,6 +29,7 @@ mod builder;
 mod cursor;
 mod footer;
 mod index;
+mod points;
 mod properties;
 mod reader;
 mod stored;
@@ -42,7 +43,7 @@ use crate::error::Error;
 
 pub(crate) use builder::{TableBuilder, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
-pub(crate) use reader::{Found, Table};
+pub(crate) use reader::{Found, Place, Table};
 
 /// Bytes that are not what was written, and why; where they are is known one floor above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

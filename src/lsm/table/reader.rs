@@ -13,14 +13,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::block::Block;
 use super::footer::Footer;
 use super::index::Index;
+use super::points::{Lookup, PointIndex, Position};
 use super::properties::Properties;
 use super::{Damage, ReadMode, TableCursor, stored};
-use crate::base::prefetch::prefetch_end;
+use crate::base::prefetch::{prefetch, prefetch_end};
 use crate::base::{Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
 use crate::filter::Bloom;
 use crate::vfs::{File, Hint, ReadRequest};
+
+/// What the processor reads at once.
+const LINE: usize = 64;
 
 /// The newest version of a key that is visible, tombstone or not, if there is one.
 pub(crate) type Found = Option<(Trailer, Slice)>;
@@ -42,6 +46,25 @@ pub(super) struct Parts {
     pub(super) index: Index,
     pub(super) filter: Option<Bloom>,
     pub(super) properties: Properties,
+    pub(super) points: Option<PointIndex>,
+}
+
+/// Where a key is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) block: usize,
+    within: Within,
+}
+
+/// Where in its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Within {
+    /// If the table has the key, its newest entry starts here.
+    Start(usize),
+    /// If the table has the key, its newest entry is somewhere in the block.
+    Newest,
+    /// If the table has an entry of the key that is visible, the newest of those is in the block.
+    Any,
 }
 
 /// The bytes of a file that lends them, and which of its blocks were checked: one bit each.
@@ -49,6 +72,22 @@ pub(super) struct Parts {
 struct Lent {
     bytes: View,
     checked: Box<[AtomicU64]>,
+}
+
+impl Lent {
+    /// Asks ahead for what a search in the block at `range` will look at.
+    #[inline]
+    fn prefetch(&self, range: Range<u64>, within: Within) {
+        let block = &self.bytes[range.start as usize..range.end as usize];
+        match within {
+            Within::Start(start) if start < block.len() => {
+                prefetch(&block[start]);
+                prefetch(&block[block.len() - 1]);
+                prefetch(&block[block.len().saturating_sub(LINE)]);
+            }
+            _ => prefetch_end(block),
+        }
+    }
 }
 
 impl Table {
@@ -76,26 +115,54 @@ impl Table {
     }
 
     /// The newest version of `key` that was written up to `at`, tombstone or not. `hash` is
-    /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block.
+    /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block, two if a newer version is in the way.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Found> {
-        let Some(block) = self.block_for(key, hash, at) else { return Ok(None) };
-        match &self.lent {
-            Some(lent) => self.find_lent(lent, block, key, at),
-            None => self.find_in(&self.read_cached(block)?, block, key, at),
+        match self.place_of(key, hash, at) {
+            Some(place) => self.find_at(place, key, at),
+            None => Ok(None),
         }
+    }
+
+    #[inline]
+    fn find_at(&self, place: Place, key: &[u8], at: Seqno) -> Result<Found> {
+        match &self.lent {
+            Some(lent) => self.find_lent(lent, place, key, at),
+            None => self.find_in(&self.read_cached(place.block)?, place, key, at),
+        }
+    }
+
+    /// What [`get`](Self::get) gives, by way of the index alone.
+    #[cold]
+    fn search(&self, key: &[u8], at: Seqno) -> Result<Found> {
+        self.place_by_index(key, at).map_or(Ok(None), |place| self.find_at(place, key, at))
     }
 
     // ---- a get in steps, for those who make many at once ----
 
-    /// The block that [`get`](Self::get) would look into; `None` if the key is surely not here.
+    /// Where [`get`](Self::get) would look; `None` if the key is surely not here.
     #[inline]
-    pub(crate) fn block_for(&self, key: &[u8], hash: u64, at: Seqno) -> Option<usize> {
+    pub(crate) fn place_of(&self, key: &[u8], hash: u64, at: Seqno) -> Option<Place> {
         if self.parts.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
             return None;
         }
+        if let Some(points) = &self.parts.points {
+            match points.find(hash) {
+                Lookup::Absent => return None,
+                Lookup::At(Position { block, start }) if block < self.parts.index.len() => {
+                    let within = start.map_or(Within::Newest, Within::Start);
+                    return Some(Place { block, within });
+                }
+                _ => {}
+            }
+        }
+        self.place_by_index(key, at)
+    }
+
+    #[inline]
+    fn place_by_index(&self, key: &[u8], at: Seqno) -> Option<Place> {
         let block = self.parts.index.find(key, Trailer::visible_at(at));
-        (block < self.parts.index.len()).then_some(block)
+        (block < self.parts.index.len()).then_some(Place { block, within: Within::Any })
     }
 
     /// Asks ahead for the memory that [`prefetch_block`](Self::prefetch_block) looks at itself.
@@ -108,31 +175,29 @@ impl Table {
 
     /// Asks ahead for the memory that a search in the block will look at, if the block is in memory.
     #[inline]
-    pub(crate) fn prefetch_block(&self, block: usize) {
+    pub(crate) fn prefetch_place(&self, place: Place) {
         match (&self.lent, &self.cached) {
-            (Some(lent), _) => {
-                let range = self.parts.index.range(block);
-                prefetch_end(&lent.bytes[range.start as usize..range.end as usize]);
-            }
-            (None, Some(cached)) => cached.prefetch_block(block),
+            (Some(lent), _) => lent.prefetch(self.parts.index.range(place.block), place.within),
+            (None, Some(cached)) => cached.prefetch_block(place.block),
             (None, None) => {}
         }
     }
 
     /// Looks for `key` in the block if that can be done without waiting for a device; else `None`.
     #[inline]
-    pub(crate) fn try_find_in(&self, block: usize, key: &[u8], at: Seqno) -> Result<Option<Found>> {
+    pub(crate) fn try_find_at(&self, place: Place, key: &[u8], at: Seqno) -> Result<Option<Found>> {
+        let block = place.block;
         if let Some(lent) = &self.lent {
-            return self.find_lent(lent, block, key, at).map(Some);
+            return self.find_lent(lent, place, key, at).map(Some);
         }
         if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
-            return self.find_in(&stored, block, key, at).map(Some);
+            return self.find_in(&stored, place, key, at).map(Some);
         }
         let Some(stored) = self.file.try_view(self.parts.index.range(block))? else {
             return Ok(None);
         };
         self.take_in(block, &stored)?;
-        self.find_in(&stored, block, key, at).map(Some)
+        self.find_in(&stored, place, key, at).map(Some)
     }
 
     /// The read that brings in the block from a device.
@@ -154,22 +219,54 @@ impl Table {
         Ok(())
     }
 
-    /// Looks for `key` in the stored block.
+    /// Looks for `key` in the stored block of the place.
     #[inline]
     pub(crate) fn find_in(
         &self,
         stored: &View,
-        block: usize,
+        place: Place,
         key: &[u8],
         at: Seqno,
     ) -> Result<Found> {
-        find_in(stored, 0..stored.len(), key, at).map_err(|damage| self.damaged(damage, block))
+        self.find(stored, 0..stored.len(), place, key, at)
     }
 
     #[inline]
-    fn find_lent(&self, lent: &Lent, block: usize, key: &[u8], at: Seqno) -> Result<Found> {
-        let range = self.checked_range(lent, block)?;
-        find_in(&lent.bytes, range, key, at).map_err(|damage| self.damaged(damage, block))
+    fn find_lent(&self, lent: &Lent, place: Place, key: &[u8], at: Seqno) -> Result<Found> {
+        lent.prefetch(self.parts.index.range(place.block), place.within);
+        let range = self.checked_range(lent, place.block)?;
+        self.find(&lent.bytes, range, place, key, at)
+    }
+
+    /// Looks for `key` at a place; its stored block is `range` of `view`.
+    #[inline]
+    fn find(
+        &self,
+        view: &View,
+        range: Range<usize>,
+        place: Place,
+        key: &[u8],
+        at: Seqno,
+    ) -> Result<Found> {
+        let base = range.start;
+        let in_block = || {
+            let block = Block::parse(stored::content(&view[range])?)?;
+            match place.within {
+                Within::Start(start) => block.entry_of(key, start),
+                Within::Newest | Within::Any => block.find(key, Trailer::visible_at(at)),
+            }
+        };
+        let found = in_block().map_err(|damage| self.damaged(damage, place.block))?;
+        match found {
+            Some(entry) if entry.trailer.seqno() <= at => {
+                let value = base + entry.value.start..base + entry.value.end;
+                Ok(Some((entry.trailer, Slice::of_view(view, value))))
+            }
+            // An older version of the key may lie anywhere behind it.
+            Some(_) => self.search(key, at),
+            None if place.within == Within::Newest => self.search(key, at),
+            None => Ok(None),
+        }
     }
 
     // ---- parts ----
@@ -177,6 +274,9 @@ impl Table {
     /// Asks ahead for the memory that [`get`](Self::get) will look at first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(points) = &self.parts.points {
+            points.prefetch(hash);
+        }
         if let Some(filter) = &self.parts.filter {
             filter.prefetch(hash);
         }
@@ -199,10 +299,11 @@ impl Table {
 
     /// The bytes of memory kept for as long as the table is open: index, filter and what goes with them.
     pub(crate) fn memory(&self) -> usize {
-        let Parts { index, filter, properties } = &self.parts;
+        let Parts { index, filter, properties, points } = &self.parts;
         size_of::<Self>()
             + index.memory()
             + filter.as_ref().map_or(0, Bloom::memory)
+            + points.as_ref().map_or(0, PointIndex::memory)
             + properties.smallest.len()
             + properties.largest.len()
             + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
@@ -304,6 +405,12 @@ impl Parts {
                 })?),
             },
             properties: parts.take(footer.properties, Properties::decode)?,
+            points: match footer.points {
+                0 => None,
+                len => Some(
+                    parts.take_lent(&tail, len, |part| PointIndex::decode(part, file.lends()))?,
+                ),
+            },
         })
     }
 }
@@ -317,6 +424,17 @@ struct TailReader<'a> {
 }
 
 impl TailReader<'_> {
+    /// Likewise, with a view of the part in `tail`, which all is taken from.
+    fn take_lent<T>(
+        &mut self,
+        tail: &View,
+        len: u64,
+        decode: impl Fn(View) -> Result<T, Damage>,
+    ) -> Result<T> {
+        let start = tail.len() - self.rest.len();
+        self.take(len, |content| decode(tail.slice(start..start + content.len())))
+    }
+
     /// Checks and decodes the next part, `len` bytes as stored.
     fn take<T>(&mut self, len: u64, decode: impl Fn(&[u8]) -> Result<T, Damage>) -> Result<T> {
         let part = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
@@ -329,14 +447,4 @@ impl TailReader<'_> {
         self.at += len;
         decoded
     }
-}
-
-/// Searches the stored block in `range` of `view`.
-#[inline]
-fn find_in(view: &View, range: Range<usize>, key: &[u8], at: Seqno) -> Result<Found, Damage> {
-    let start = range.start;
-    let block = Block::parse(stored::content(&view[range])?)?;
-    let Some(entry) = block.find(key, Trailer::visible_at(at))? else { return Ok(None) };
-    let value = start + entry.value.start..start + entry.value.end;
-    Ok(Some((entry.trailer, Slice::of_view(view, value))))
 }

@@ -92,7 +92,7 @@ fn assemble(blocks: &[Vec<u8>], index: Vec<u8>, filter: Vec<u8>, properties: Vec
     let index = append(index);
     let filter = append(filter);
     let properties = append(properties);
-    let footer = Footer { data, index, filter, properties };
+    let footer = Footer { data, index, filter, properties, points: 0 };
     bytes.extend_from_slice(&footer.encode(IDENTITY));
     bytes
 }
@@ -204,7 +204,7 @@ proptest! {
         for (data, index) in [(data, index), (len, 0), (data % (len + 1), len - data % (len + 1))] {
             let filter = len.wrapping_sub(data).wrapping_sub(index);
             for (filter, properties) in [(filter, 0), (filter.wrapping_sub(rest), rest)] {
-                let footer = Footer { data, index, filter, properties };
+                let footer = Footer { data, index, filter, properties, points: 0 };
                 if footer.parts_len() == Some(len) {
                     exercise(&[&body[..], &footer.encode(IDENTITY)].concat());
                 }

@@ -128,7 +128,9 @@ fn memory_is_counted() {
     let (_, table) = table_of(&numbered(20_000), false, None);
     let filter = 20_000 * 10 / 8;
     let index = table.parts.index.len() * 40;
-    assert!((filter + index / 2..filter + index * 2).contains(&table.memory()));
+    let points = 20_000 * 64 / 10;
+    let most = filter + points + index * 2;
+    assert!((filter + points + index / 2..most).contains(&table.memory()), "{}", table.memory());
 }
 
 #[test]
