@@ -146,6 +146,7 @@ impl Range {
     }
 
     /// Moves the front cursor on and gives what it is on, if that is in the range.
+    #[inline]
     fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
         let Some(source) = &self.source else { return Ok(None) };
         source.held.database().check_open()?;
@@ -167,9 +168,10 @@ impl Range {
             return Ok(None);
         }
         let met = self.back.as_deref().is_some_and(|back| have_met(&**cursor, back));
-        Ok((!met).then(|| (Slice::from(cursor.key()), cursor.value_slice())))
+        Ok((!met).then(|| cursor.record()))
     }
 
+    #[inline]
     fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
         let Some(source) = &self.source else { return Ok(None) };
         source.held.database().check_open()?;
@@ -184,9 +186,10 @@ impl Range {
             return Ok(None);
         }
         let met = self.front.as_deref().is_some_and(|front| have_met(front, &**cursor));
-        Ok((!met).then(|| (Slice::from(cursor.key()), cursor.value_slice())))
+        Ok((!met).then(|| cursor.record()))
     }
 
+    #[inline]
     fn item(
         &mut self,
         step: impl FnOnce(&mut Self) -> Result<Option<(Slice, Slice)>>,

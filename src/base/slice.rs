@@ -39,6 +39,7 @@ impl View {
 
     /// The part of this view in `range`, sharing the owner. Panics if the range reaches outside.
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let part = &self[range];
         Self { start: NonNull::from(part).cast(), len: part.len(), owner: Arc::clone(&self.owner) }
@@ -167,6 +168,7 @@ impl From<Vec<u8>> for Slice {
 }
 
 impl From<&[u8]> for Slice {
+    #[inline]
     fn from(bytes: &[u8]) -> Self {
         Self::inline(bytes).unwrap_or_else(|| Self(Repr::Shared(View::copy_of(bytes))))
     }

@@ -85,6 +85,7 @@ impl<C: EntryCursor> Merge<C> {
         Ok(())
     }
 
+    #[inline]
     fn step(&mut self, direction: Direction) -> Result<()> {
         let front = self.front.expect("a step needs a position");
         let turned = self.direction != direction;
@@ -117,6 +118,7 @@ impl<C: EntryCursor> Merge<C> {
         Ok(())
     }
 
+    #[inline]
     fn front(&self) -> &C {
         &self.cursors[self.front.expect("the cursor must be on an entry")]
     }
@@ -149,22 +151,27 @@ impl<C: EntryCursor> EntryCursor for Merge<C> {
         self.step(Direction::Backward)
     }
 
+    #[inline]
     fn is_valid(&self) -> bool {
         self.front.is_some()
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         self.front().key()
     }
 
+    #[inline]
     fn trailer(&self) -> Trailer {
         self.front().trailer()
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
         self.front().value()
     }
 
+    #[inline]
     fn value_slice(&self) -> Slice {
         self.front().value_slice()
     }

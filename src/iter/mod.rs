@@ -77,7 +77,7 @@ impl UnorderedCursor for InOrder {
             self.started = true;
         }
         let cursor = &self.cursor;
-        Ok(cursor.is_valid().then(|| (Slice::from(cursor.key()), cursor.value_slice())))
+        Ok(cursor.is_valid().then(|| cursor.record()))
     }
 }
 
@@ -115,4 +115,8 @@ pub(crate) trait OrderedCursor: Send {
     fn value(&self) -> &[u8];
     /// The value, kept alive on its own.
     fn value_slice(&self) -> Slice;
+    /// Key and value, kept alive on their own.
+    fn record(&self) -> (Slice, Slice) {
+        (Slice::from(self.key()), self.value_slice())
+    }
 }

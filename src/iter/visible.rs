@@ -35,6 +35,7 @@ impl<C: EntryCursor> Visible<C> {
 
     /// Stops at the first visible key at or behind the inner position; with `passed`, versions of the key
     /// in `self.key` are passed over.
+    #[inline]
     fn settle_forward(&mut self, mut passed: bool) -> Result<()> {
         while self.entries.is_valid() {
             let trailer = self.entries.trailer();
@@ -83,6 +84,7 @@ impl<C: EntryCursor> Visible<C> {
         Ok(())
     }
 
+    #[inline]
     fn remember_key(&mut self) {
         self.key.clear();
         self.key.extend_from_slice(self.entries.key());
@@ -141,10 +143,12 @@ impl<C: EntryCursor + Send> OrderedCursor for Visible<C> {
         self.settle_backward()
     }
 
+    #[inline]
     fn is_valid(&self) -> bool {
         self.position != Position::Outside
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         match self.position {
             Position::Aside => &self.key,
@@ -152,6 +156,7 @@ impl<C: EntryCursor + Send> OrderedCursor for Visible<C> {
         }
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
         match self.position {
             Position::Aside => &self.value,
@@ -159,6 +164,7 @@ impl<C: EntryCursor + Send> OrderedCursor for Visible<C> {
         }
     }
 
+    #[inline]
     fn value_slice(&self) -> Slice {
         match self.position {
             Position::Aside => self.value.clone(),

@@ -61,6 +61,7 @@ impl RunCursor {
         }
     }
 
+    #[inline]
     fn inner(&self) -> &TableCursor {
         &self.current.as_ref().expect("the cursor must be on an entry").1
     }
@@ -109,22 +110,27 @@ impl EntryCursor for RunCursor {
         self.leave_backward()
     }
 
+    #[inline]
     fn is_valid(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, cursor)| cursor.is_valid())
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         self.inner().key()
     }
 
+    #[inline]
     fn trailer(&self) -> Trailer {
         self.inner().trailer()
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
         self.inner().value()
     }
 
+    #[inline]
     fn value_slice(&self) -> Slice {
         self.inner().value_slice()
     }
