@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
-use crate::options::{EngineKind, FilterKind, LsmOptions};
+use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::Layer;
 
@@ -232,11 +232,11 @@ impl Tree {
     /// How tables of `level` are written now.
     fn table_options(&self, level: usize) -> TableOptions {
         let options = self.options.load();
-        let filter_bits_per_key = match options.filter() {
-            FilterKind::None => 0,
-            _ => options.filter_bits(level),
-        };
-        TableOptions { block_size: options.data_block_size() as usize, filter_bits_per_key }
+        TableOptions {
+            block_size: options.data_block_size() as usize,
+            filter: options.filter(),
+            filter_bits: options.filter_bits(level),
+        }
     }
 
     /// Records a change of the version and lets readers see it. If there is no space for the record, nothing

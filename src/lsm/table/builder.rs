@@ -10,13 +10,14 @@ use std::mem;
 use std::sync::Arc;
 
 use super::block_builder::BlockBuilder;
-use super::footer::Footer;
+use super::footer::{Footer, Part};
 use super::index::IndexBuilder;
 use super::properties::Properties;
 use super::stored;
 use crate::base::{Trailer, hash};
 use crate::error::{Error, Result};
-use crate::filter::BloomBuilder;
+use crate::filter::FilterBuilder;
+use crate::options::FilterKind;
 use crate::vfs::{Appender, File};
 
 /// The bytes gathered before they are written to the file.
@@ -33,13 +34,15 @@ const MAX_BLOCK_SIZE: usize = 16 << 20;
 pub(crate) struct TableOptions {
     /// The bytes of a block as stored; at most 16 MiB. A block may be smaller, and larger if one entry is.
     pub(crate) block_size: usize,
+    /// The kind of the filter.
+    pub(crate) filter: FilterKind,
     /// The bits of the filter for each user key; 0 for no filter.
-    pub(crate) filter_bits_per_key: u32,
+    pub(crate) filter_bits: u32,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { block_size: 4096, filter_bits_per_key: 10 }
+        Self { block_size: 4096, filter: FilterKind::default(), filter_bits: 10 }
     }
 }
 
@@ -64,7 +67,7 @@ pub(crate) struct TableBuilder {
     /// The block written last, until its separator is known.
     written: Option<Written>,
     index: IndexBuilder,
-    filter: BloomBuilder,
+    filter: FilterBuilder,
     properties: Properties,
 }
 
@@ -96,7 +99,7 @@ impl TableBuilder {
             stored: Vec::new(),
             written: None,
             index: IndexBuilder::default(),
-            filter: BloomBuilder::new(options.filter_bits_per_key),
+            filter: FilterBuilder::new(options.filter, options.filter_bits),
             properties: Properties::default(),
         }
     }
@@ -145,10 +148,13 @@ impl TableBuilder {
         if index.len() > u32::MAX as usize {
             return Err(Error::Invalid("the index of a table is larger than 4 GiB".into()));
         }
-        let index = self.write_part(index)?;
-        let filter = self.write_filter()?;
-        let properties = self.write_part(self.properties.encode())?;
-        let footer = Footer { data, index, filter, properties };
+        let mut footer = Footer::new();
+        footer.set(Part::Data, data);
+        footer.set(Part::Index, self.write_part(index)?);
+        if let Some(filter) = mem::take(&mut self.filter).finish() {
+            footer.set(Part::Filter, self.write_part(filter)?);
+        }
+        footer.set(Part::Properties, self.write_part(self.properties.encode())?);
         self.out.append(&footer.encode(self.identity))?;
         let len = self.out.position();
         self.out.finish()?;
@@ -188,13 +194,5 @@ impl TableBuilder {
         stored::seal(&mut part, self.identity, self.out.position());
         self.out.append(&part)?;
         Ok(part.len() as u64)
-    }
-
-    fn write_filter(&mut self) -> Result<u64> {
-        let Some(filter) = self.filter.build() else { return Ok(0) };
-        let mut part = Vec::new();
-        filter.encode(&mut part);
-        drop(filter);
-        self.write_part(part)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::block::Block;
-use super::footer::Footer;
+use super::footer::{Footer, Part};
 use super::index::Index;
 use super::properties::Properties;
 use super::{Damage, ReadMode, TableCursor, stored};
@@ -19,7 +19,7 @@ use crate::base::prefetch::prefetch_end;
 use crate::base::{Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
-use crate::filter::Bloom;
+use crate::filter::{Filter, Lines};
 use crate::vfs::{File, Hint, ReadRequest};
 
 /// The newest version of a key that is visible, tombstone or not, if there is one.
@@ -40,7 +40,7 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) index: Index,
-    pub(super) filter: Option<Bloom>,
+    pub(super) filter: Option<Filter<Lines>>,
     pub(super) properties: Properties,
 }
 
@@ -202,7 +202,7 @@ impl Table {
         let Parts { index, filter, properties } = &self.parts;
         size_of::<Self>()
             + index.memory()
-            + filter.as_ref().map_or(0, Bloom::memory)
+            + filter.as_ref().map_or(0, Filter::memory)
             + properties.smallest.len()
             + properties.largest.len()
             + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
@@ -283,51 +283,56 @@ impl Parts {
     /// Reads and checks all but the data blocks.
     pub(super) fn load(file: &dyn File, identity: u64, expected_len: u64) -> Result<Self> {
         let len = file.len()?;
-        let footer_at = len.checked_sub(Footer::LEN as u64).filter(|_| len == expected_len);
-        let Some(footer_at) = footer_at else {
+        if len != expected_len {
             let what = format!("the table is {len} bytes long, not {expected_len}");
             return Err(Error::corruption(file.path(), len.min(expected_len), what));
-        };
-        let footer = file.view(footer_at..len)?;
-        let Some(footer) = footer.first_chunk() else {
-            return Err(Error::corruption(file.path(), footer_at, "the footer is cut off"));
-        };
-        let footer = Footer::decode(footer, file.path(), identity, footer_at)?;
-        let tail = file.view(footer.data..footer_at)?;
-        let mut parts = TailReader { file, identity, at: footer.data, rest: &tail };
+        }
+        let end = file.view(len.saturating_sub(Footer::LEN as u64)..len)?;
+        let footer = Footer::decode(&end, file.path(), identity, len)?;
+        let start = footer.range(Part::Index).start;
+        let tail = file.view(start..footer.range(Part::Points).end)?;
+        let parts = StoredParts { file, identity, footer, start, bytes: &tail };
         Ok(Self {
-            index: parts.take(footer.index, |bytes| Index::decode(bytes, footer.data))?,
-            filter: match footer.filter {
-                0 => None,
-                len => Some(parts.take(len, |bytes| {
-                    Bloom::decode(bytes).ok_or(Damage("the filter is malformed"))
+            index: parts.take(Part::Index, |bytes| Index::decode(bytes, start))?,
+            filter: match footer.range(Part::Filter).is_empty() {
+                true => None,
+                false => Some(parts.take(Part::Filter, |bytes| {
+                    filter_of(bytes, footer.version).map(Filter::kept)
                 })?),
             },
-            properties: parts.take(footer.properties, Properties::decode)?,
+            properties: parts.take(Part::Properties, Properties::decode)?,
         })
     }
 }
 
-/// Takes one part after the other off the bytes between the data and the footer.
-struct TailReader<'a> {
-    file: &'a dyn File,
-    identity: u64,
-    at: u64,
-    rest: &'a [u8],
+/// The filter in the bytes of its part.
+fn filter_of(bytes: &[u8], version: u32) -> Result<Filter<&[u8]>, Damage> {
+    let filter = if version == 1 { Filter::of_version_1(bytes) } else { Filter::of(bytes) };
+    filter.ok_or(Damage("the filter is malformed"))
 }
 
-impl TailReader<'_> {
-    /// Checks and decodes the next part, `len` bytes as stored.
-    fn take<T>(&mut self, len: u64, decode: impl Fn(&[u8]) -> Result<T, Damage>) -> Result<T> {
-        let part = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
-        let decoded = part.ok_or(Damage("a part is cut off")).and_then(|(stored, rest)| {
-            self.rest = rest;
-            stored::check(stored, self.identity, self.at)?;
-            decode(stored::content(stored)?)
-        });
-        let decoded = decoded.map_err(|damage| damage.at(self.file.path(), self.at));
-        self.at += len;
-        decoded
+/// The parts of a table between its data and its footer.
+struct StoredParts<'a> {
+    file: &'a dyn File,
+    identity: u64,
+    footer: Footer,
+    /// Where the bytes start in the file.
+    start: u64,
+    bytes: &'a [u8],
+}
+
+impl StoredParts<'_> {
+    /// Checks and decodes a part.
+    fn take<T>(&self, part: Part, decode: impl FnOnce(&[u8]) -> Result<T, Damage>) -> Result<T> {
+        let range = self.footer.range(part);
+        let stored = (range.start - self.start) as usize..(range.end - self.start) as usize;
+        let stored = self.bytes.get(stored).ok_or(Damage("a part is cut off"));
+        stored
+            .and_then(|stored| {
+                stored::check(stored, self.identity, range.start)?;
+                decode(stored::content(stored)?)
+            })
+            .map_err(|damage| damage.at(self.file.path(), range.start))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::footer::Footer;
+use super::super::footer::{Footer, Part};
 use super::super::index::IndexBuilder;
 use super::super::properties::Properties;
 use super::super::{ReadMode, stored};
@@ -88,11 +88,11 @@ fn assemble(blocks: &[Vec<u8>], index: Vec<u8>, filter: Vec<u8>, properties: Vec
         bytes.extend_from_slice(&part);
         part.len() as u64
     };
-    let data = blocks.iter().map(|block| append(block.clone())).sum();
-    let index = append(index);
-    let filter = append(filter);
-    let properties = append(properties);
-    let footer = Footer { data, index, filter, properties };
+    let mut footer = Footer::new();
+    footer.set(Part::Data, blocks.iter().map(|block| append(block.clone())).sum());
+    footer.set(Part::Index, append(index));
+    footer.set(Part::Filter, append(filter));
+    footer.set(Part::Properties, append(properties));
     bytes.extend_from_slice(&footer.encode(IDENTITY));
     bytes
 }
@@ -177,7 +177,7 @@ proptest! {
             prop_oneof![random_bytes(), random_block(), bent_block()], 1..4,
         ),
     ) {
-        let filter = [vec![7], vec![0xff; 64]].concat();
+        let filter = [vec![2, 7], vec![0xff; 64]].concat();
         exercise(&assemble(&blocks, plain_index(&blocks), filter, Properties::default().encode()));
     }
 
@@ -191,7 +191,7 @@ proptest! {
     ) {
         let blocks = [block];
         let index = if good[0] { plain_index(&blocks) } else { index };
-        let filter = if good[1] { [vec![1], vec![0xff; 64]].concat() } else { filter };
+        let filter = if good[1] { [vec![2, 1], vec![0xff; 64]].concat() } else { filter };
         let properties = if good[2] { Properties::default().encode() } else { properties };
         exercise(&assemble(&blocks, index, filter, properties));
     }
@@ -204,7 +204,12 @@ proptest! {
         for (data, index) in [(data, index), (len, 0), (data % (len + 1), len - data % (len + 1))] {
             let filter = len.wrapping_sub(data).wrapping_sub(index);
             for (filter, properties) in [(filter, 0), (filter.wrapping_sub(rest), rest)] {
-                let footer = Footer { data, index, filter, properties };
+                let mut footer = Footer::new();
+                for (part, len) in
+                    [Part::Data, Part::Index, Part::Filter, Part::Properties].into_iter().zip([data, index, filter, properties])
+                {
+                    footer.set(part, len);
+                }
                 if footer.parts_len() == Some(len) {
                     exercise(&[&body[..], &footer.encode(IDENTITY)].concat());
                 }
@@ -230,8 +235,8 @@ fn changed_meaning_is_seen_by_verify() {
         index.add(block.len() + stored::TRAILER, (name, Trailer::new(1, Kind::Put)), None);
         index.finish()
     };
-    let full = [vec![1], vec![0xff; 64]].concat();
-    let empty = [vec![1], vec![0; 64]].concat();
+    let full = [vec![2, 1], vec![0xff; 64]].concat();
+    let empty = [vec![2, 1], vec![0; 64]].concat();
     let verify = |block: &Vec<u8>, index, filter: &Vec<u8>, properties: &Properties| {
         let blocks = [block.clone()];
         let bytes = assemble(&blocks, index, filter.clone(), properties.encode());
@@ -268,7 +273,7 @@ fn irregular_blocks_are_seen_by_verify() {
         bend(&mut block);
         let mut index = IndexBuilder::default();
         index.add(block.len() + stored::TRAILER, (b"c", trailer), None);
-        let filter = [vec![1], vec![0xff; 64]].concat();
+        let filter = [vec![2, 1], vec![0xff; 64]].concat();
         let bytes = assemble(&[block], index.finish(), filter, properties.encode());
         open(&bytes, REACHES[0]).expect("right checksums").verify()
     };

@@ -19,8 +19,8 @@ type Entry = (Vec<u8>, Trailer, Vec<u8>);
 
 const IDENTITY: u64 = 0x1234_5678;
 
-fn options(block_size: usize, filter_bits_per_key: u32) -> TableOptions {
-    TableOptions { block_size, filter_bits_per_key }
+fn options(block_size: usize, filter_bits: u32) -> TableOptions {
+    TableOptions { block_size, filter_bits, ..TableOptions::default() }
 }
 
 fn entry(key: &[u8], seqno: u64, value: &[u8]) -> Entry {

@@ -135,7 +135,7 @@ fn memory_is_counted() {
 fn a_newer_version_is_named() {
     let (mut bytes, _) = write(&numbered(3), &options(4096, 10));
     let version = bytes.len() - 12;
-    bytes[version] = 2;
+    bytes[version] = 3;
     let error = open(&bytes, REACHES[0]).expect_err("newer");
     assert_eq!(error.kind(), ErrorKind::NewerFormat);
 }
