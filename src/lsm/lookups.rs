@@ -131,8 +131,7 @@ impl Lookups<'_> {
                 Some((block, stored)) if block == probe.block() => stored,
                 _ => {
                     let stored = read.next().expect("every request is answered")?;
-                    probe.table.take_in(probe.block, &stored)?;
-                    stored
+                    probe.table.take_in(probe.block, &stored)?
                 }
             };
             let key = self.keys[probe.search.position];

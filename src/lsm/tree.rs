@@ -54,6 +54,7 @@ impl Tree {
     /// Makes the files of a new, empty tree in its directory, which is emptied first of what an interrupted
     /// creation left.
     pub(crate) fn create(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
+        options.check_compiled()?;
         let home = home(&context);
         home.fs.create_dir(&home.dir)?;
         for name in home.fs.list(&home.dir)? {
@@ -65,6 +66,7 @@ impl Tree {
 
     /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
+        options.check_compiled()?;
         let home = home(&context);
         let (manifest, version) = Manifest::open(&home, context.identity)?;
         check_tables_exist(&home, &version)?;
@@ -236,6 +238,7 @@ impl Tree {
             block_size: options.data_block_size() as usize,
             filter: options.filter(),
             filter_bits: options.filter_bits(level),
+            compression: options.compression(level),
         }
     }
 

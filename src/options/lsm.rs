@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use crate::codec::Codec;
 use crate::error::{Error, Result};
 
 /// What an LSM-tree keeps its newest entries in.
@@ -180,6 +181,18 @@ pub enum Compression {
         /// Whether each table has a dictionary, trained with its first blocks: for many small records alike.
         dictionary: bool,
     },
+}
+
+impl Compression {
+    /// The method, if it is one.
+    pub(crate) fn codec(self) -> Option<Codec> {
+        match self {
+            Self::None => None,
+            Self::Lz4 => Some(Codec::Lz4),
+            Self::Snappy => Some(Codec::Snappy),
+            Self::Zstd { .. } => Some(Codec::Zstd),
+        }
+    }
 }
 
 /// The level of Zstandard if none is told.
@@ -433,10 +446,19 @@ impl LsmOptions {
         }
     }
 
+    /// An error if tables are to be compressed in a way that was not compiled in.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the name of the feature.
+    pub(crate) fn check_compiled(&self) -> Result<()> {
+        let wanted = self.compression.iter().flatten().filter_map(|wanted| wanted.codec());
+        wanted.into_iter().try_for_each(Codec::check)
+    }
+
     /// An error if they cannot be, or contradict each other.
     ///
     /// # Errors
-    /// `Invalid`; `Unsupported` for a compression that was not compiled in.
+    /// `Invalid`.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_memtable()?;
         self.check_filter()?;

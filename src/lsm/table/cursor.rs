@@ -77,7 +77,7 @@ impl TableCursor {
     /// The contents of a block, from where they are cheapest.
     fn fetch(&mut self, block: usize) -> Result<View> {
         self.ahead.step(block);
-        if let Some(bytes) = self.table.lent_block(block)? {
+        if let Some(bytes) = self.table.lent_block(block, self.ahead.mode)? {
             if !self.run_has(block) {
                 self.announce(block);
             }

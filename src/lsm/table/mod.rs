@@ -1,17 +1,19 @@
 //! The table: an immutable file of entries in order.
 //!
 //! ```text
-//! data blocks | index | filter | properties | footer
+//! data blocks | index | filter | properties | dictionary | footer
 //!
 //! data block   4 KiB or so of entries, or one larger entry                     block.rs
 //! index        finds the one block that can hold a key                         index.rs
 //! filter       says of most absent keys that they are absent; may be missing   crate::filter
-//! properties   counts, and the smallest and largest key                        properties.rs
+//! properties   counts, the smallest and largest key, how blocks are compressed properties.rs
+//! dictionary   what compressed blocks have in common; may be missing           packing.rs
 //! footer       the lengths of the parts, identity, version, magic              footer.rs
 //! ```
 //!
 //! Every part but the footer is followed by its codec and checksum (stored.rs). The parts lie end to
-//! end, so that every byte of the file is covered by a checksum. All numbers are little-endian.
+//! end, so that every byte of the file is covered by a checksum. All numbers are little-endian. Data
+//! blocks may be compressed, each by itself; all else is not.
 //!
 //! A table is written once, by a [`TableBuilder`], and read by any number of threads through a
 //! [`Table`]: [`get`](Table::get) for one key, [`cursor`](Table::cursor) for many,
@@ -29,6 +31,7 @@ mod builder;
 mod cursor;
 mod footer;
 mod index;
+mod packing;
 mod properties;
 mod reader;
 mod stored;

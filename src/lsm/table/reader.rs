@@ -1,8 +1,8 @@
 //! An open table: its index and filter in memory, its blocks in the file.
 //!
-//! A block is checked against its checksum whenever it is read from the file. Where the file lends its
-//! bytes, reading costs nothing: the whole file is one view, a block is checked when it is first used,
-//! and the cache is left to those who need it.
+//! A block is checked against its checksum whenever it is read from the file, and then decompressed if it is
+//! compressed: the cache has it plain. Where the file lends its bytes, reading costs nothing: the whole file is one
+//! view, a plain block is checked when it is first used, and the cache is left to those who need it.
 //!
 //! Thread safety: all methods may be called from any thread at the same time.
 
@@ -14,10 +14,12 @@ use super::block::Block;
 use super::footer::{Footer, Part};
 use super::index::Index;
 use super::properties::Properties;
-use super::{Damage, ReadMode, TableCursor, stored};
+use super::stored::{self, Unpacker};
+use super::{Damage, ReadMode, TableCursor};
 use crate::base::prefetch::prefetch_end;
 use crate::base::{Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
+use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Lines};
 use crate::vfs::{File, Hint, ReadRequest};
@@ -32,6 +34,7 @@ pub(crate) struct Table {
     pub(super) identity: u64,
     pub(super) parts: Parts,
     len: u64,
+    /// Of a file that lends its bytes only if some of its blocks are compressed.
     cached: Option<Arc<FileBlocks>>,
     lent: Option<Lent>,
 }
@@ -42,13 +45,36 @@ pub(super) struct Parts {
     pub(super) index: Index,
     pub(super) filter: Option<Filter<Lines>>,
     pub(super) properties: Properties,
+    /// For blocks that are compressed.
+    pub(super) unpacker: Option<Unpacker>,
 }
 
-/// The bytes of a file that lends them, and which of its blocks were checked: one bit each.
+/// The bytes of a file that lends them, and which of its blocks were checked and are plain: one bit each.
 #[derive(Debug)]
 struct Lent {
     bytes: View,
-    checked: Box<[AtomicU64]>,
+    plain: Box<[AtomicU64]>,
+}
+
+impl Lent {
+    fn new(bytes: View, blocks: usize) -> Self {
+        Self { bytes, plain: (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn view(&self, range: Range<u64>) -> View {
+        self.bytes.slice(range.start as usize..range.end as usize)
+    }
+
+    /// Whether the block was checked and is plain.
+    #[inline]
+    fn is_plain(&self, block: usize) -> bool {
+        self.plain[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1
+    }
+
+    /// Notes that the block is plain. Two threads may both find out.
+    fn note_plain(&self, block: usize) {
+        self.plain[block / 64].fetch_or(1 << (block % 64), Ordering::Relaxed);
+    }
 }
 
 impl Table {
@@ -63,15 +89,13 @@ impl Table {
     ) -> Result<Self> {
         let parts = Parts::load(&*file, identity, expected_len)?;
         file.advise(0..expected_len, Hint::Random);
-        let lent = if file.lends() {
-            let words = parts.index.len().div_ceil(64);
-            let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
-            Some(Lent { bytes: file.view(0..expected_len)?, checked })
-        } else {
-            None
+        let lent = match file.lends() {
+            true => Some(Lent::new(file.view(0..expected_len)?, parts.index.len())),
+            false => None,
         };
-        let cached =
-            cache.filter(|_| lent.is_none()).map(|cache| FileBlocks::new(cache, parts.index.len()));
+        let cached = cache
+            .filter(|_| lent.is_none() || parts.unpacker.is_some())
+            .map(|cache| FileBlocks::new(cache, parts.index.len()));
         Ok(Self { file, identity, parts, len: expected_len, cached, lent })
     }
 
@@ -80,7 +104,7 @@ impl Table {
     #[inline]
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Found> {
         let Some(block) = self.block_for(key, hash, at) else { return Ok(None) };
-        match &self.lent {
+        match self.lent_plain(block) {
             Some(lent) => self.find_lent(lent, block, key, at),
             None => self.find_in(&self.read_cached(block)?, block, key, at),
         }
@@ -110,28 +134,31 @@ impl Table {
     #[inline]
     pub(crate) fn prefetch_block(&self, block: usize) {
         match (&self.lent, &self.cached) {
-            (Some(lent), _) => {
+            (Some(lent), _) if lent.is_plain(block) || self.cached.is_none() => {
                 let range = self.parts.index.range(block);
                 prefetch_end(&lent.bytes[range.start as usize..range.end as usize]);
             }
-            (None, Some(cached)) => cached.prefetch_block(block),
-            (None, None) => {}
+            (_, Some(cached)) => cached.prefetch_block(block),
+            (_, None) => {}
         }
     }
 
     /// Looks for `key` in the block if that can be done without waiting for a device; else `None`.
     #[inline]
     pub(crate) fn try_find_in(&self, block: usize, key: &[u8], at: Seqno) -> Result<Option<Found>> {
-        if let Some(lent) = &self.lent {
+        if let Some(lent) = self.lent_plain(block) {
             return self.find_lent(lent, block, key, at).map(Some);
         }
         if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
             return self.find_in(&stored, block, key, at).map(Some);
         }
-        let Some(stored) = self.file.try_view(self.parts.index.range(block))? else {
-            return Ok(None);
+        let range = self.parts.index.range(block);
+        let stored = match &self.lent {
+            Some(lent) => Some(lent.view(range)),
+            None => self.file.try_view(range)?,
         };
-        self.take_in(block, &stored)?;
+        let Some(stored) = stored else { return Ok(None) };
+        let stored = self.take_in(block, &stored)?;
         self.find_in(&stored, block, key, at).map(Some)
     }
 
@@ -140,18 +167,20 @@ impl Table {
         ReadRequest { file: Arc::clone(&self.file), range: self.parts.index.range(block) }
     }
 
-    /// Checks the block as it was read, and keeps it in the cache.
-    pub(crate) fn take_in(&self, block: usize, stored: &View) -> Result<()> {
-        self.check(stored, block)?;
-        if let Some(cached) = &self.cached {
+    /// Checks the block as it was read, gives it as it is when it is not compressed, and keeps that in the cache.
+    pub(crate) fn take_in(&self, block: usize, stored: &View) -> Result<View> {
+        let plain = self.admit(stored, block)?;
+        let Some(cached) = &self.cached else { return Ok(plain) };
+        let is_stored = plain.as_ptr() == stored.as_ptr();
+        if !is_stored || self.lent.is_none() {
             // Views of a page cache hold on to its frames, which a cache must not.
-            let kept = match self.file.shares() {
-                true => View::from(stored.to_vec()),
-                false => stored.clone(),
+            let kept = match is_stored && self.file.shares() {
+                true => View::from(plain.to_vec()),
+                false => plain.clone(),
             };
             cached.insert(block, kept);
         }
-        Ok(())
+        Ok(plain)
     }
 
     /// Looks for `key` in the stored block.
@@ -168,7 +197,8 @@ impl Table {
 
     #[inline]
     fn find_lent(&self, lent: &Lent, block: usize, key: &[u8], at: Seqno) -> Result<Found> {
-        let range = self.checked_range(lent, block)?;
+        let range = self.parts.index.range(block);
+        let range = range.start as usize..range.end as usize;
         find_in(&lent.bytes, range, key, at).map_err(|damage| self.damaged(damage, block))
     }
 
@@ -199,27 +229,32 @@ impl Table {
 
     /// The bytes of memory kept for as long as the table is open: index, filter and what goes with them.
     pub(crate) fn memory(&self) -> usize {
-        let Parts { index, filter, properties } = &self.parts;
+        let Parts { index, filter, properties, unpacker } = &self.parts;
         size_of::<Self>()
             + index.memory()
             + filter.as_ref().map_or(0, Filter::memory)
             + properties.smallest.len()
             + properties.largest.len()
-            + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
+            + unpacker.as_ref().map_or(0, Unpacker::memory)
+            + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.plain[..]))
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
     }
 
-    /// The contents of a block of a file that lends its bytes; `None` if it does not.
-    pub(super) fn lent_block(&self, block: usize) -> Result<Option<View>> {
+    /// The contents of a block of a file that lends its bytes; `None` if it does not. If it is compressed it goes through
+    /// the cache, or not, as the cursor's mode says.
+    pub(super) fn lent_block(&self, block: usize, mode: ReadMode) -> Result<Option<View>> {
         let Some(lent) = &self.lent else { return Ok(None) };
-        let range = self.checked_range(lent, block)?;
-        self.content(&lent.bytes, range, block).map(Some)
+        if mode == ReadMode::Point && !lent.is_plain(block) {
+            return self.block(block).map(Some);
+        }
+        let stored = lent.view(self.parts.index.range(block));
+        let plain = if lent.is_plain(block) { stored } else { self.admit(&stored, block)? };
+        self.content(plain, block).map(Some)
     }
 
     /// The contents of a block, from the cache or the file; kept in the cache.
     pub(super) fn block(&self, block: usize) -> Result<View> {
-        let stored = self.read_cached(block)?;
-        self.content(&stored, 0..stored.len(), block)
+        self.content(self.read_cached(block)?, block)
     }
 
     /// The contents of a block, if it is in the cache.
@@ -227,55 +262,59 @@ impl Table {
         let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) else {
             return Ok(None);
         };
-        self.content(&stored, 0..stored.len(), block).map(Some)
+        self.content(stored, block).map(Some)
     }
 
     /// The contents of a block that is part of `run`, blocks read from the file at `start`.
     pub(super) fn block_in_run(&self, run: &View, start: u64, block: usize) -> Result<View> {
         let range = self.parts.index.range(block);
-        let range = (range.start - start) as usize..(range.end - start) as usize;
-        self.check(&run[range.clone()], block)?;
-        self.content(run, range, block)
+        let stored = run.slice((range.start - start) as usize..(range.end - start) as usize);
+        self.content(self.admit(&stored, block)?, block)
     }
 
     pub(super) fn damaged(&self, damage: Damage, block: usize) -> Error {
         damage.at(self.file.path(), self.parts.index.range(block).start)
     }
 
-    /// The block as stored, from the cache or the file.
+    /// The block as it is when it is not compressed, from the cache or the file.
     #[inline]
     fn read_cached(&self, block: usize) -> Result<View> {
         if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
             return Ok(stored);
         }
-        let stored = self.file.view(self.parts.index.range(block))?;
-        self.take_in(block, &stored)?;
-        Ok(stored)
-    }
-
-    /// Where a block is in the lent bytes, checked now if it was not before. Two threads may both check.
-    #[inline]
-    fn checked_range(&self, lent: &Lent, block: usize) -> Result<Range<usize>> {
         let range = self.parts.index.range(block);
-        let range = range.start as usize..range.end as usize;
-        let (word, bit) = (&lent.checked[block / 64], 1 << (block % 64));
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            self.check(&lent.bytes[range.clone()], block)?;
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-        Ok(range)
+        let stored = match &self.lent {
+            Some(lent) => lent.view(range),
+            None => self.file.view(range)?,
+        };
+        self.take_in(block, &stored)
     }
 
-    fn check(&self, stored: &[u8], block: usize) -> Result<()> {
+    /// What the file lends, if the block is there to be used in place.
+    #[inline]
+    fn lent_plain(&self, block: usize) -> Option<&Lent> {
+        self.lent.as_ref().filter(|lent| lent.is_plain(block))
+    }
+
+    /// Checks the block as it stands in the file, and gives it as it is when it is not compressed.
+    fn admit(&self, stored: &View, block: usize) -> Result<View> {
         let offset = self.parts.index.range(block).start;
-        stored::check(stored, self.identity, offset).map_err(|damage| self.damaged(damage, block))
+        let plain = stored::check(stored, self.identity, offset)
+            .and_then(|()| Unpacker::unpack(self.parts.unpacker.as_ref(), stored))
+            .map_err(|damage| self.damaged(damage, block))?;
+        if let Some(plain) = plain {
+            return Ok(plain.into());
+        }
+        if let Some(lent) = &self.lent {
+            lent.note_plain(block);
+        }
+        Ok(stored.clone())
     }
 
-    /// The contents of the stored block in `range` of `view`.
-    fn content(&self, view: &View, range: Range<usize>, block: usize) -> Result<View> {
-        let content =
-            stored::content(&view[range.clone()]).map_err(|damage| self.damaged(damage, block))?;
-        Ok(view.slice(range.start..range.start + content.len()))
+    /// The contents of a block that is not compressed.
+    fn content(&self, stored: View, block: usize) -> Result<View> {
+        let len = stored::content(&stored).map_err(|damage| self.damaged(damage, block))?.len();
+        Ok(stored.into_slice(0..len))
     }
 }
 
@@ -292,6 +331,12 @@ impl Parts {
         let start = footer.range(Part::Index).start;
         let tail = file.view(start..footer.range(Part::Points).end)?;
         let parts = StoredParts { file, identity, footer, start, bytes: &tail };
+        let properties =
+            parts.take(Part::Properties, |bytes| Properties::decode(bytes, footer.version))?;
+        let unpacker = match properties.codec {
+            Some(codec) => Some(parts.unpacker(codec)?),
+            None => None,
+        };
         Ok(Self {
             index: parts.take(Part::Index, |bytes| Index::decode(bytes, start))?,
             filter: match footer.range(Part::Filter).is_empty() {
@@ -300,7 +345,8 @@ impl Parts {
                     filter_of(bytes, footer.version).map(Filter::kept)
                 })?),
             },
-            properties: parts.take(Part::Properties, Properties::decode)?,
+            properties,
+            unpacker,
         })
     }
 }
@@ -333,6 +379,25 @@ impl StoredParts<'_> {
                 decode(stored::content(stored)?)
             })
             .map_err(|damage| damage.at(self.file.path(), range.start))
+    }
+}
+
+impl StoredParts<'_> {
+    /// What decompresses blocks.
+    fn unpacker(&self, codec: Codec) -> Result<Unpacker> {
+        let path = self.file.path();
+        codec.check().map_err(|error| match error {
+            Error::Unsupported(what) => {
+                Error::Unsupported(format!("{} cannot be read: {what}", path.display()))
+            }
+            error => error,
+        })?;
+        let range = self.footer.range(Part::Dictionary);
+        let unpacker = match range.is_empty() {
+            true => Unpacker::new(codec, &[])?,
+            false => self.take(Part::Dictionary, |bytes| Ok(Unpacker::new(codec, bytes)))??,
+        };
+        unpacker.ok_or_else(|| Damage("the dictionary is malformed").at(path, range.start))
     }
 }
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::block::{Block, head};
 use super::properties::Properties;
 use super::reader::Parts;
-use super::{Damage, Table, stored};
+use super::stored::{self, Unpacker};
+use super::{Damage, Table};
 use crate::base::key::compare;
 use crate::base::{Trailer, hash};
 use crate::error::Result;
@@ -19,7 +20,8 @@ impl Table {
     /// The first fault found is the error. Nothing is cached.
     pub(crate) fn verify(&self) -> Result<()> {
         let parts = Parts::load(&*self.file, self.identity, self.len())?;
-        let mut audit = Audit { parts: &parts, counted: Properties::default(), last: None };
+        let counted = Properties { codec: parts.properties.codec, ..Properties::default() };
+        let mut audit = Audit { parts: &parts, counted, last: None };
         let mut next = 0;
         while next < parts.index.len() {
             let run = parts.index.run_from(next, RUN);
@@ -36,7 +38,10 @@ impl Table {
             let range = audit.parts.index.range(block);
             let stored = &bytes[(range.start - start) as usize..(range.end - start) as usize];
             stored::check(stored, self.identity, range.start)
-                .and_then(|()| audit.block(block, stored::content(stored)?))
+                .and_then(|()| Unpacker::unpack(audit.parts.unpacker.as_ref(), stored))
+                .and_then(|plain| {
+                    audit.block(block, stored::content(plain.as_deref().unwrap_or(stored))?)
+                })
                 .map_err(|damage| damage.at(self.file.path(), range.start))?;
         }
         Ok(())

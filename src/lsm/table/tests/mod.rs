@@ -30,7 +30,7 @@ fn entry(key: &[u8], seqno: u64, value: &[u8]) -> Entry {
 /// Writes a table and gives its bytes.
 fn write(entries: &[Entry], options: &TableOptions) -> (Vec<u8>, TableSummary) {
     let file = TestFile::empty();
-    let mut builder = TableBuilder::new(file.clone(), IDENTITY, options);
+    let mut builder = TableBuilder::new(file.clone(), IDENTITY, options).expect("compiled in");
     for (key, trailer, value) in entries {
         builder.add(key, *trailer, value).expect("in order");
     }

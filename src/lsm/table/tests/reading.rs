@@ -23,7 +23,8 @@ fn table_of(
 
 #[test]
 fn order_is_enforced() {
-    let mut builder = TableBuilder::new(TestFile::empty(), IDENTITY, &options(0, 10));
+    let mut builder =
+        TableBuilder::new(TestFile::empty(), IDENTITY, &options(0, 10)).expect("plain");
     let put = |seqno| Trailer::new(seqno, Kind::Put);
     builder.add(b"b", put(5), b"").expect("first");
     for (key, seqno) in [(&b"a"[..], 9), (b"b", 5), (b"b", 6), (b"", 1)] {
