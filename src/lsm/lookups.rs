@@ -107,7 +107,7 @@ impl Lookups<'_> {
         for place in search.place..self.state.places().end {
             let Some(file) = self.state.table_at(place, key) else { continue };
             let found = file.read(|table| {
-                let block = table.block_for(key, search.hash, self.at);
+                let block = table.block_for(key, search.hash, self.at)?;
                 Ok(block.map(|block| (Arc::clone(table), block)))
             })?;
             if let Some((table, block)) = found {

@@ -55,7 +55,7 @@ impl Tree {
     /// creation left.
     pub(crate) fn create(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         options.check_compiled()?;
-        let home = home(&context);
+        let home = home(&context, &options);
         home.fs.create_dir(&home.dir)?;
         for name in home.fs.list(&home.dir)? {
             home.fs.remove(&home.dir.join(name))?;
@@ -67,7 +67,7 @@ impl Tree {
     /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         options.check_compiled()?;
-        let home = home(&context);
+        let home = home(&context, &options);
         let (manifest, version) = Manifest::open(&home, context.identity)?;
         check_tables_exist(&home, &version)?;
         Ok(Self::new(context, options, home, manifest, version))
@@ -424,6 +424,10 @@ impl Engine for Tree {
 
     fn set_lsm_options(&self, options: &LsmOptions) {
         self.options.store(Arc::new(options.clone()));
+        let before = std::mem::replace(&mut *lock(&self.home.key_file), options.key_file());
+        if before != options.key_file() {
+            self.state.load().version.tables().for_each(|table| table.let_go());
+        }
     }
 
     fn stop(&self) {
@@ -431,11 +435,12 @@ impl Engine for Tree {
     }
 }
 
-fn home(context: &Context) -> Arc<Home> {
+fn home(context: &Context, options: &LsmOptions) -> Arc<Home> {
     Arc::new(Home {
         fs: Arc::clone(&context.fs),
         dir: context.dir.clone(),
         layer: Mutex::new(context.layer),
+        key_file: Mutex::new(options.key_file()),
         identity: context.identity,
         blocks: Arc::clone(&context.blocks),
         open_files: Arc::clone(&context.open_files),

@@ -126,7 +126,7 @@ impl FromStr for FilterKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum KeyFile {
-    /// Nothing: the least memory, the slowest reads.
+    /// Nothing but where blocks are: the least memory, the slowest reads.
     None,
     /// The filter: keys that are not there cost no read.
     Filter,

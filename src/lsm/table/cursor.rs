@@ -188,13 +188,13 @@ impl EntryCursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.load(self.table.parts.index.find(key, trailer))?;
+        self.load(self.table.find_block(key, trailer)?)?;
         self.within(|block| block.seek(key, trailer))?;
         if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let block = self.table.parts.index.find(key, trailer);
+        let block = self.table.find_block(key, trailer)?;
         if block == self.blocks() {
             return self.seek_to_last();
         }

@@ -31,6 +31,7 @@ mod builder;
 mod cursor;
 mod footer;
 mod index;
+mod key_file;
 mod packing;
 mod properties;
 mod reader;

@@ -1,4 +1,4 @@
-//! An open table: its index and filter in memory, its blocks in the file.
+//! An open table: its index and filter in memory, as far as they are to be, its blocks in the file.
 //!
 //! A block is checked against its checksum whenever it is read from the file, and then decompressed if it is
 //! compressed: the cache has it plain. Where the file lends its bytes, reading costs nothing: the whole file is one
@@ -15,13 +15,14 @@ use super::footer::{Footer, Part};
 use super::index::Index;
 use super::properties::Properties;
 use super::stored::{self, Unpacker};
-use super::{Damage, ReadMode, TableCursor};
+use super::{Damage, ReadMode, TableCursor, key_file};
 use crate::base::prefetch::prefetch_end;
 use crate::base::{Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Lines};
+use crate::options::KeyFile;
 use crate::vfs::{File, Hint, ReadRequest};
 
 /// The newest version of a key that is visible, tombstone or not, if there is one.
@@ -35,14 +36,17 @@ pub(crate) struct Table {
     pub(super) parts: Parts,
     len: u64,
     /// Of a file that lends its bytes only if some of its blocks are compressed.
-    cached: Option<Arc<FileBlocks>>,
-    lent: Option<Lent>,
+    pub(super) cached: Option<Arc<FileBlocks>>,
+    pub(super) lent: Option<Lent>,
 }
 
-/// The parts of a table that are kept in memory.
+/// The parts of a table that are kept in memory, and where all are.
 #[derive(Debug)]
 pub(super) struct Parts {
+    pub(super) footer: Footer,
+    /// Without its keys if those are not kept.
     pub(super) index: Index,
+    /// `None` if there is none, or it is not kept.
     pub(super) filter: Option<Filter<Lines>>,
     pub(super) properties: Properties,
     /// For blocks that are compressed.
@@ -51,7 +55,7 @@ pub(super) struct Parts {
 
 /// The bytes of a file that lends them, and which of its blocks were checked and are plain: one bit each.
 #[derive(Debug)]
-struct Lent {
+pub(super) struct Lent {
     bytes: View,
     plain: Box<[AtomicU64]>,
 }
@@ -61,7 +65,7 @@ impl Lent {
         Self { bytes, plain: (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    fn view(&self, range: Range<u64>) -> View {
+    pub(super) fn view(&self, range: Range<u64>) -> View {
         self.bytes.slice(range.start as usize..range.end as usize)
     }
 
@@ -79,15 +83,19 @@ impl Lent {
 
 impl Table {
     /// Opens the table in `file`, which must be exactly `expected_len` bytes long and have been written
-    /// with this identity. Reads the index, the filter and the properties, checks them, and keeps them
-    /// in memory. Blocks are cached in `cache`.
+    /// with this identity. Reads all but the data blocks, checks it, and keeps of index and filter what is to be
+    /// `kept` in memory. Blocks are cached in `cache`, and what is not kept.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is compressed in a way that was not compiled in.
     pub(crate) fn open(
         file: Arc<dyn File>,
         identity: u64,
         expected_len: u64,
         cache: Option<Arc<BlockCache>>,
+        kept: KeyFile,
     ) -> Result<Self> {
-        let parts = Parts::load(&*file, identity, expected_len)?;
+        let parts = Parts::load(&*file, identity, expected_len, kept)?;
         file.advise(0..expected_len, Hint::Random);
         let lent = match file.lends() {
             true => Some(Lent::new(file.view(0..expected_len)?, parts.index.len())),
@@ -95,7 +103,7 @@ impl Table {
         };
         let cached = cache
             .filter(|_| lent.is_none() || parts.unpacker.is_some())
-            .map(|cache| FileBlocks::new(cache, parts.index.len()));
+            .map(|cache| FileBlocks::new(cache, parts.index.len() + key_file::PLACES));
         Ok(Self { file, identity, parts, len: expected_len, cached, lent })
     }
 
@@ -103,7 +111,7 @@ impl Table {
     /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Found> {
-        let Some(block) = self.block_for(key, hash, at) else { return Ok(None) };
+        let Some(block) = self.block_for(key, hash, at)? else { return Ok(None) };
         match self.lent_plain(block) {
             Some(lent) => self.find_lent(lent, block, key, at),
             None => self.find_in(&self.read_cached(block)?, block, key, at),
@@ -114,12 +122,12 @@ impl Table {
 
     /// The block that [`get`](Self::get) would look into; `None` if the key is surely not here.
     #[inline]
-    pub(crate) fn block_for(&self, key: &[u8], hash: u64, at: Seqno) -> Option<usize> {
-        if self.parts.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
-            return None;
+    pub(crate) fn block_for(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Option<usize>> {
+        if self.denies(hash)? {
+            return Ok(None);
         }
-        let block = self.parts.index.find(key, Trailer::visible_at(at));
-        (block < self.parts.index.len()).then_some(block)
+        let block = self.find_block(key, Trailer::visible_at(at))?;
+        Ok((block < self.parts.index.len()).then_some(block))
     }
 
     /// Asks ahead for the memory that [`prefetch_block`](Self::prefetch_block) looks at itself.
@@ -173,14 +181,14 @@ impl Table {
         let Some(cached) = &self.cached else { return Ok(plain) };
         let is_stored = plain.as_ptr() == stored.as_ptr();
         if !is_stored || self.lent.is_none() {
-            // Views of a page cache hold on to its frames, which a cache must not.
-            let kept = match is_stored && self.file.shares() {
-                true => View::from(plain.to_vec()),
-                false => plain.clone(),
-            };
-            cached.insert(block, kept);
+            cached.insert(block, if is_stored { self.keepable(&plain) } else { plain.clone() });
         }
         Ok(plain)
+    }
+
+    /// Bytes of the file as the cache may keep them: views of a page cache hold on to its frames.
+    pub(super) fn keepable(&self, stored: &View) -> View {
+        if self.file.shares() { View::from(stored.to_vec()) } else { stored.clone() }
     }
 
     /// Looks for `key` in the stored block.
@@ -227,9 +235,10 @@ impl Table {
         self.len
     }
 
-    /// The bytes of memory kept for as long as the table is open: index, filter and what goes with them.
+    /// The bytes of memory kept for as long as the table is open: index and filter, as far as they stay, and what goes
+    /// with them.
     pub(crate) fn memory(&self) -> usize {
-        let Parts { index, filter, properties, unpacker } = &self.parts;
+        let Parts { footer: _, index, filter, properties, unpacker } = &self.parts;
         size_of::<Self>()
             + index.memory()
             + filter.as_ref().map_or(0, Filter::memory)
@@ -276,6 +285,11 @@ impl Table {
         damage.at(self.file.path(), self.parts.index.range(block).start)
     }
 
+    #[cold]
+    pub(super) fn damaged_part(&self, damage: Damage, part: Part) -> Error {
+        damage.at(self.file.path(), self.parts.footer.range(part).start)
+    }
+
     /// The block as it is when it is not compressed, from the cache or the file.
     #[inline]
     fn read_cached(&self, block: usize) -> Result<View> {
@@ -319,8 +333,13 @@ impl Table {
 }
 
 impl Parts {
-    /// Reads and checks all but the data blocks.
-    pub(super) fn load(file: &dyn File, identity: u64, expected_len: u64) -> Result<Self> {
+    /// Reads and checks all but the data blocks, and keeps of index and filter what is to be `kept`.
+    pub(super) fn load(
+        file: &dyn File,
+        identity: u64,
+        expected_len: u64,
+        kept: KeyFile,
+    ) -> Result<Self> {
         let len = file.len()?;
         if len != expected_len {
             let what = format!("the table is {len} bytes long, not {expected_len}");
@@ -337,22 +356,23 @@ impl Parts {
             Some(codec) => Some(parts.unpacker(codec)?),
             None => None,
         };
-        Ok(Self {
-            index: parts.take(Part::Index, |bytes| Index::decode(bytes, start))?,
-            filter: match footer.range(Part::Filter).is_empty() {
-                true => None,
-                false => Some(parts.take(Part::Filter, |bytes| {
-                    filter_of(bytes, footer.version).map(Filter::kept)
-                })?),
-            },
-            properties,
-            unpacker,
-        })
+        let mut index = parts.take(Part::Index, |bytes| Index::decode(bytes, start))?;
+        if !key_file::has_keys(kept) {
+            index.forget_keys();
+        }
+        let filter = match footer.range(Part::Filter).is_empty() {
+            true => None,
+            false => parts.take(Part::Filter, |bytes| {
+                let filter = filter_of(bytes, footer.version)?;
+                Ok(key_file::has_filter(kept).then(|| filter.kept()))
+            })?,
+        };
+        Ok(Self { footer, index, filter, properties, unpacker })
     }
 }
 
 /// The filter in the bytes of its part.
-fn filter_of(bytes: &[u8], version: u32) -> Result<Filter<&[u8]>, Damage> {
+pub(super) fn filter_of(bytes: &[u8], version: u32) -> Result<Filter<&[u8]>, Damage> {
     let filter = if version == 1 { Filter::of_version_1(bytes) } else { Filter::of(bytes) };
     filter.ok_or(Damage("the filter is malformed"))
 }

@@ -10,6 +10,7 @@ use super::{Damage, Table};
 use crate::base::key::compare;
 use crate::base::{Trailer, hash};
 use crate::error::Result;
+use crate::options::KeyFile;
 
 /// The bytes read at once.
 const RUN: u64 = 1 << 20;
@@ -19,7 +20,7 @@ impl Table {
     /// blocks, that the index leads to each and the filter knows each, and that the properties are right.
     /// The first fault found is the error. Nothing is cached.
     pub(crate) fn verify(&self) -> Result<()> {
-        let parts = Parts::load(&*self.file, self.identity, self.len())?;
+        let parts = Parts::load(&*self.file, self.identity, self.len(), KeyFile::KeysAndFilter)?;
         let counted = Properties { codec: parts.properties.codec, ..Properties::default() };
         let mut audit = Audit { parts: &parts, counted, last: None };
         let mut next = 0;
