@@ -377,6 +377,7 @@ impl Inner {
             return Ok(());
         }
         options.check()?;
+        options.check_compiled()?;
         if !self.shared.read_only {
             self.check_writable()?;
             catalog.set_lsm(id, &options).map_err(|error| self.failed_change(error))?;

@@ -57,6 +57,7 @@ mod budget;
 mod builder;
 mod cache;
 mod catalog;
+mod codec;
 mod commit;
 mod contract;
 mod cursor;

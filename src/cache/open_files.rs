@@ -45,6 +45,12 @@ impl OpenFiles {
         self.blocks.set_capacity(self.budget.for_reads().saturating_sub(self.memory()) as u64);
     }
 
+    /// Bytes that the point index of one more file may take: it goes without, rather than have files closed that are in
+    /// use. So half of what there is for files is left for what they cannot do without.
+    pub(crate) fn room_for_points(&self) -> usize {
+        (self.budget.tables() / 2).saturating_sub(self.memory())
+    }
+
     /// Bytes that open files hold.
     pub(crate) fn memory(&self) -> usize {
         self.used.load(Ordering::Relaxed)

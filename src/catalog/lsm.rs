@@ -14,6 +14,7 @@
 //! 7 separate values  bytes of the shortest value; 0: none are separated
 //! 8 policy           kind u8: 1 levelled, size ratio; 2 tiered, runs; 3 lazy levelled, runs; 4 fifo, bytes; 5 levels:
 //!                    count, of each: kind u8 (1 tiering by count, 2 by bytes, 3 levelling by count, 4 by bytes), limit
+//! 9 point index      0: none, 1: always
 //! ```
 //! Integers without a width are varints.
 
@@ -30,6 +31,7 @@ pub(super) fn put(out: &mut Vec<u8>, options: &LsmOptions) {
         filter,
         filter_bits,
         key_file,
+        point_index,
         compression,
         data_block_size,
         table_size,
@@ -68,6 +70,7 @@ pub(super) fn put(out: &mut Vec<u8>, options: &LsmOptions) {
     fields.add(table_size.as_ref(), |out, &bytes| varint::put(out, bytes));
     fields.add(separate_values.as_ref(), |out, &bytes| varint::put(out, u64::from(bytes)));
     fields.add(policy.as_ref(), put_policy);
+    fields.add(point_index.as_ref(), |out, &wanted| out.push(u8::from(wanted)));
     varint::put(out, fields.present);
     out.extend_from_slice(&fields.bytes);
 }
@@ -75,7 +78,7 @@ pub(super) fn put(out: &mut Vec<u8>, options: &LsmOptions) {
 /// The options, if bytes say what can be. Whether they may be together is not checked.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<LsmOptions> {
     let present = varint::take(bytes)?;
-    if present >> 9 != 0 {
+    if present >> 10 != 0 {
         return None;
     }
     let has = |field: u32| present >> field & 1 == 1;
@@ -125,6 +128,9 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<LsmOptions> {
     }
     if has(8) {
         options.policy = Some(take_policy(bytes)?);
+    }
+    if has(9) {
+        options.point_index = Some(varint::take(bytes)? != 0);
     }
     Some(options)
 }
@@ -248,6 +254,7 @@ mod tests {
             data_block_size: Some(8192),
             table_size: Some(5 << 30),
             separate_values: Some(1024),
+            point_index: Some(true),
             policy: Some(Policy::Levels(vec![
                 Level::Tiering(LevelLimit::Count(2)),
                 Level::Tiering(LevelLimit::Bytes(1 << 40)),
@@ -289,7 +296,7 @@ mod tests {
 
     #[test]
     fn hostile_bytes_are_refused() {
-        assert_eq!(take(&mut &[0x80, 4][..]), None, "a field that is not known");
+        assert_eq!(take(&mut &[0x80, 8][..]), None, "a field that is not known");
         assert_eq!(
             take(&mut &[4, 255, 255, 255, 255, 15][..]),
             None,

@@ -107,7 +107,7 @@ impl Lookups<'_> {
         for place in search.place..self.state.places().end {
             let Some(file) = self.state.table_at(place, key) else { continue };
             let found = file.read(|table| {
-                let found = table.place_of(key, search.hash, self.at);
+                let found = table.place_of(key, search.hash, self.at)?;
                 Ok(found.map(|found| (Arc::clone(table), found)))
             })?;
             if let Some((table, found)) = found {
@@ -132,8 +132,7 @@ impl Lookups<'_> {
                 Some((block, stored)) if block == probe.block() => stored,
                 _ => {
                     let stored = read.next().expect("every request is answered")?;
-                    probe.table.take_in(probe.place.block, &stored)?;
-                    stored
+                    probe.table.take_in(probe.place.block, &stored)?
                 }
             };
             let key = self.keys[probe.search.position];

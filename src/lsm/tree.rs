@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
-use crate::options::{EngineKind, FilterKind, LsmOptions};
+use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::Layer;
 
@@ -54,7 +54,8 @@ impl Tree {
     /// Makes the files of a new, empty tree in its directory, which is emptied first of what an interrupted
     /// creation left.
     pub(crate) fn create(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
-        let home = home(&context);
+        options.check_compiled()?;
+        let home = home(&context, &options);
         home.fs.create_dir(&home.dir)?;
         for name in home.fs.list(&home.dir)? {
             home.fs.remove(&home.dir.join(name))?;
@@ -65,7 +66,8 @@ impl Tree {
 
     /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
-        let home = home(&context);
+        options.check_compiled()?;
+        let home = home(&context, &options);
         let (manifest, version) = Manifest::open(&home, context.identity)?;
         check_tables_exist(&home, &version)?;
         Ok(Self::new(context, options, home, manifest, version))
@@ -232,11 +234,13 @@ impl Tree {
     /// How tables of `level` are written now.
     fn table_options(&self, level: usize) -> TableOptions {
         let options = self.options.load();
-        let filter_bits_per_key = match options.filter() {
-            FilterKind::None => 0,
-            _ => options.filter_bits(level),
-        };
-        TableOptions { block_size: options.data_block_size() as usize, filter_bits_per_key }
+        TableOptions {
+            block_size: options.data_block_size() as usize,
+            filter: options.filter(),
+            filter_bits: options.filter_bits(level),
+            compression: options.compression(level),
+            points: options.point_index,
+        }
     }
 
     /// Records a change of the version and lets readers see it. If there is no space for the record, nothing
@@ -421,6 +425,10 @@ impl Engine for Tree {
 
     fn set_lsm_options(&self, options: &LsmOptions) {
         self.options.store(Arc::new(options.clone()));
+        let before = std::mem::replace(&mut *lock(&self.home.key_file), options.key_file());
+        if before != options.key_file() {
+            self.state.load().version.tables().for_each(|table| table.let_go());
+        }
     }
 
     fn stop(&self) {
@@ -428,11 +436,12 @@ impl Engine for Tree {
     }
 }
 
-fn home(context: &Context) -> Arc<Home> {
+fn home(context: &Context, options: &LsmOptions) -> Arc<Home> {
     Arc::new(Home {
         fs: Arc::clone(&context.fs),
         dir: context.dir.clone(),
         layer: Mutex::new(context.layer),
+        key_file: Mutex::new(options.key_file()),
         identity: context.identity,
         blocks: Arc::clone(&context.blocks),
         open_files: Arc::clone(&context.open_files),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use crate::codec::Codec;
 use crate::error::{Error, Result};
 
 /// What an LSM-tree keeps its newest entries in.
@@ -125,7 +126,7 @@ impl FromStr for FilterKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum KeyFile {
-    /// Nothing: the least memory, the slowest reads.
+    /// Nothing but where blocks are: the least memory, the slowest reads.
     None,
     /// The filter: keys that are not there cost no read.
     Filter,
@@ -180,6 +181,18 @@ pub enum Compression {
         /// Whether each table has a dictionary, trained with its first blocks: for many small records alike.
         dictionary: bool,
     },
+}
+
+impl Compression {
+    /// The method, if it is one.
+    pub(crate) fn codec(self) -> Option<Codec> {
+        match self {
+            Self::None => None,
+            Self::Lz4 => Some(Codec::Lz4),
+            Self::Snappy => Some(Codec::Snappy),
+            Self::Zstd { .. } => Some(Codec::Zstd),
+        }
+    }
 }
 
 /// The level of Zstandard if none is told.
@@ -361,6 +374,7 @@ pub(crate) struct LsmOptions {
     pub(crate) filter: Option<FilterKind>,
     pub(crate) filter_bits: Option<Vec<u32>>,
     pub(crate) key_file: Option<KeyFile>,
+    pub(crate) point_index: Option<bool>,
     pub(crate) compression: Option<Vec<Compression>>,
     pub(crate) data_block_size: Option<u32>,
     pub(crate) table_size: Option<u64>,
@@ -425,6 +439,7 @@ impl LsmOptions {
             filter: wanted.filter.or(before.filter),
             filter_bits: wanted.filter_bits.or_else(|| before.filter_bits.clone()),
             key_file: wanted.key_file.or(before.key_file),
+            point_index: wanted.point_index.or(before.point_index),
             compression: wanted.compression.or_else(|| before.compression.clone()),
             data_block_size: wanted.data_block_size.or(before.data_block_size),
             table_size: wanted.table_size.or(before.table_size),
@@ -433,10 +448,19 @@ impl LsmOptions {
         }
     }
 
+    /// An error if tables are to be compressed in a way that was not compiled in.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the name of the feature.
+    pub(crate) fn check_compiled(&self) -> Result<()> {
+        let wanted = self.compression.iter().flatten().filter_map(|wanted| wanted.codec());
+        wanted.into_iter().try_for_each(Codec::check)
+    }
+
     /// An error if they cannot be, or contradict each other.
     ///
     /// # Errors
-    /// `Invalid`; `Unsupported` for a compression that was not compiled in.
+    /// `Invalid`.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_memtable()?;
         self.check_filter()?;

@@ -9,7 +9,7 @@ use std::path::Path;
 /// do even that.
 const LAYERS: &[&[&str]] = &[
     &["base", "error"],
-    &["vfs"],
+    &["vfs", "codec"],
     &["options", "reducer", "budget", "workers", "filter"],
     &["stats", "cache", "iter", "log", "memtable"],
     &["contract", "jobs"],

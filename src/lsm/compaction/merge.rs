@@ -74,7 +74,7 @@ fn try_write(
                 let file = output.home.create(id)?;
                 begun.push(id);
                 let identity = output.home.identity_of(id);
-                builder = Some((id, TableBuilder::new(file, identity, output.options)));
+                builder = Some((id, TableBuilder::new(file, identity, output.options)?));
             }
             let (_, table) = builder.as_mut().expect("just made");
             table.add(key, trailer, cursor.value())?;

@@ -1,23 +1,25 @@
 //! Writes a table in one pass, front to back.
 //!
 //! 1. Entries gather in a block until the next one would not fit; a block has at least one entry.
-//! 2. A full block is sealed with its checksum and appended to the file. Its separator waits until the
-//!    key behind it is known.
+//! 2. A full block is compressed, if that makes it smaller, sealed with its checksum and appended to the file. If there
+//!    is to be a dictionary, the first blocks wait for it.
 //! 3. The hash of every new user key is kept for the filter.
-//! 4. At the end the index, the filter, the properties and the footer follow, and the file is synced.
+//! 4. At the end the index, the filter, the properties, the dictionary and the footer follow, and the file is synced.
 
 use std::mem;
 use std::sync::Arc;
 
 use super::block_builder::BlockBuilder;
-use super::footer::Footer;
+use super::footer::{Footer, Part};
 use super::index::IndexBuilder;
+use super::packing::{Full, Packing};
 use super::points::PointsBuilder;
 use super::properties::Properties;
 use super::stored;
 use crate::base::{Trailer, hash};
 use crate::error::{Error, Result};
-use crate::filter::BloomBuilder;
+use crate::filter::FilterBuilder;
+use crate::options::{Compression, FilterKind};
 use crate::vfs::{Appender, File};
 
 /// The bytes gathered before they are written to the file.
@@ -26,7 +28,7 @@ const WRITE_BUFFER: usize = 1 << 20;
 /// The most bytes of a key and its value together: what the lengths in a block can count, with room.
 const MAX_ENTRY: usize = 2 << 30;
 
-/// A point index takes at most this part of the data: it pays for records that are not tiny.
+/// A point index takes at most this part of the records: it pays for those that are not tiny.
 const POINTS_SHARE: u64 = 10;
 
 /// The largest block size; more would only slow reads down.
@@ -35,15 +37,27 @@ const MAX_BLOCK_SIZE: usize = 16 << 20;
 /// How tables are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TableOptions {
-    /// The bytes of a block as stored; at most 16 MiB. A block may be smaller, and larger if one entry is.
+    /// The bytes of a block as stored if it is not compressed; at most 16 MiB. A block may be smaller, and larger if one entry is.
     pub(crate) block_size: usize,
+    /// The kind of the filter.
+    pub(crate) filter: FilterKind,
     /// The bits of the filter for each user key; 0 for no filter.
-    pub(crate) filter_bits_per_key: u32,
+    pub(crate) filter_bits: u32,
+    /// What is done with data blocks.
+    pub(crate) compression: Compression,
+    /// Whether there is a point index; `None`: if it is small beside the records.
+    pub(crate) points: Option<bool>,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { block_size: 4096, filter_bits_per_key: 10 }
+        Self {
+            block_size: 4096,
+            filter: FilterKind::default(),
+            filter_bits: 10,
+            compression: Compression::None,
+            points: None,
+        }
     }
 }
 
@@ -63,22 +77,15 @@ pub(crate) struct TableBuilder {
     identity: u64,
     block_size: usize,
     block: BlockBuilder,
-    /// The block being sealed; kept for its memory.
-    stored: Vec<u8>,
-    /// The block written last, until its separator is known.
-    written: Option<Written>,
+    packing: Packing,
+    dictionary: Vec<u8>,
+    /// Memory for the next block that is full.
+    spare: Vec<u8>,
     index: IndexBuilder,
-    filter: BloomBuilder,
+    filter: FilterBuilder,
     points: PointsBuilder,
+    wants_points: Option<bool>,
     properties: Properties,
-}
-
-/// A block that was written: the bytes it takes, and its last entry.
-#[derive(Debug)]
-struct Written {
-    stored_len: usize,
-    key: Vec<u8>,
-    trailer: Trailer,
 }
 
 /// How an entry stands to the one before it.
@@ -92,19 +99,24 @@ enum Step {
 
 impl TableBuilder {
     /// A builder that writes to `file`, which must be new and empty. Checksums are bound to `identity`.
-    pub(crate) fn new(file: Arc<dyn File>, identity: u64, options: &TableOptions) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// `Unsupported` if the compression was not compiled in.
+    pub(crate) fn new(file: Arc<dyn File>, identity: u64, options: &TableOptions) -> Result<Self> {
+        Ok(Self {
             out: Appender::new(file, WRITE_BUFFER),
             identity,
             block_size: options.block_size.min(MAX_BLOCK_SIZE),
             block: BlockBuilder::default(),
-            stored: Vec::new(),
-            written: None,
+            packing: Packing::new(options.compression)?,
+            dictionary: Vec::new(),
+            spare: Vec::new(),
             index: IndexBuilder::default(),
-            filter: BloomBuilder::new(options.filter_bits_per_key),
+            filter: FilterBuilder::new(options.filter, options.filter_bits),
             points: PointsBuilder::default(),
+            wants_points: options.points,
             properties: Properties::default(),
-        }
+        })
     }
 
     /// Adds an entry, which must be behind the last one. After an error other than
@@ -118,10 +130,7 @@ impl TableBuilder {
         if !self.block.is_empty()
             && self.block.len_after(key, trailer, value) + stored::TRAILER > self.block_size
         {
-            self.write_block()?;
-        }
-        if let Some(written) = self.written.take() {
-            self.add_to_index(&written, Some((key, trailer)));
+            self.end_block(Some((key, trailer)))?;
         }
         if step == Step::NewKey {
             let hash = hash::hash64(key);
@@ -137,29 +146,34 @@ impl TableBuilder {
 
     /// The file's length if it were finished now, in bytes; close, but not exact.
     pub(crate) fn estimated_len(&self) -> u64 {
-        let tail = self.index.len() + Footer::LEN;
-        self.out.position() + self.block.len() as u64 + self.filter.encoded_len() + tail as u64
+        let rest = self.packing.waiting() + self.block.len() + self.index.len() + Footer::LEN;
+        self.out.position() + rest as u64 + self.filter.encoded_len()
     }
 
     /// Writes what is left and syncs the file.
     pub(crate) fn finish(mut self) -> Result<TableSummary> {
-        if !self.block.is_empty() {
-            self.write_block()?;
+        if let Some((largest, _)) = self.block.last() {
+            self.properties.largest = largest.to_vec();
+            self.end_block(None)?;
         }
-        if let Some(written) = self.written.take() {
-            self.add_to_index(&written, None);
-            self.properties.largest = written.key;
-        }
+        self.train()?;
         let data = self.out.position();
         let index = mem::take(&mut self.index).finish();
         if index.len() > u32::MAX as usize {
             return Err(Error::Invalid("the index of a table is larger than 4 GiB".into()));
         }
-        let index = self.write_part(index)?;
-        let filter = self.write_filter()?;
-        let properties = self.write_part(self.properties.encode())?;
-        let points = self.write_points(data)?;
-        let footer = Footer { data, index, filter, properties, points };
+        let mut footer = Footer::new();
+        footer.set(Part::Data, data);
+        footer.set(Part::Index, self.write_part(index)?);
+        if let Some(filter) = mem::take(&mut self.filter).finish() {
+            footer.set(Part::Filter, self.write_part(filter)?);
+        }
+        footer.set(Part::Properties, self.write_part(self.properties.encode())?);
+        if self.properties.codec.is_some() && !self.dictionary.is_empty() {
+            let dictionary = mem::take(&mut self.dictionary);
+            footer.set(Part::Dictionary, self.write_part(dictionary)?);
+        }
+        footer.set(Part::Points, self.write_points()?);
         self.out.append(&footer.encode(self.identity))?;
         let len = self.out.position();
         self.out.finish()?;
@@ -177,21 +191,61 @@ impl TableBuilder {
         }
     }
 
-    fn write_block(&mut self) -> Result<()> {
+    /// Makes a block of the entries since the last one; `next` is the entry behind it.
+    fn end_block(&mut self, next: Option<(&[u8], Trailer)>) -> Result<()> {
         let Some((key, trailer)) = self.block.last() else { return Ok(()) };
-        let key = key.to_vec();
-        self.stored.clear();
-        self.points.end_block(self.block.finish(&mut self.stored));
-        stored::seal(&mut self.stored, self.identity, self.out.position());
-        self.out.append(&self.stored)?;
-        self.written = Some(Written { stored_len: self.stored.len(), key, trailer });
-        self.stored.shrink_to(2 * self.block_size);
+        let last = (key.to_vec(), trailer);
+        let next = next.map(|(key, trailer)| (key.to_vec(), trailer));
+        let mut block = mem::take(&mut self.spare);
+        self.points.end_block(self.block.finish(&mut block));
         self.block.shrink(2 * self.block_size);
+        if let Some(full) = self.packing.hold(Full { block, last, next }) {
+            self.write_block(full)?;
+        }
+        if self.packing.is_due() { self.train() } else { Ok(()) }
+    }
+
+    /// Trains the dictionary, if there is to be one, and writes the blocks that waited for it.
+    fn train(&mut self) -> Result<()> {
+        let (dictionary, waiting) = self.packing.train()?;
+        if !dictionary.is_empty() {
+            self.dictionary = dictionary;
+        }
+        waiting.into_iter().try_for_each(|full| self.write_block(full))
+    }
+
+    fn write_block(&mut self, full: Full) -> Result<()> {
+        let Full { mut block, last: (key, trailer), next } = full;
+        let offset = self.out.position();
+        let stored = match self.packing.pack(&block, self.identity, offset) {
+            Some((packed, codec)) => {
+                self.properties.codec = Some(codec);
+                packed
+            }
+            None => {
+                stored::seal(&mut block, self.identity, offset);
+                &block
+            }
+        };
+        self.out.append(stored)?;
+        let next = next.as_ref().map(|(key, trailer)| (&key[..], *trailer));
+        self.index.add(stored.len(), (&key, trailer), next);
+        self.packing.shrink(2 * self.block_size);
+        block.clear();
+        block.shrink_to(2 * self.block_size);
+        self.spare = block;
         Ok(())
     }
 
-    fn add_to_index(&mut self, written: &Written, next: Option<(&[u8], Trailer)>) {
-        self.index.add(written.stored_len, (&written.key, written.trailer), next);
+    /// Writes the point index, if it is wanted, or, where nothing is said, if it is small beside the records.
+    fn write_points(&mut self) -> Result<u64> {
+        let points = mem::take(&mut self.points);
+        let records = self.properties.key_bytes + self.properties.value_bytes;
+        let is_small = points.encoded_len() as u64 <= records / POINTS_SHARE;
+        if !self.wants_points.unwrap_or(is_small) {
+            return Ok(0);
+        }
+        points.build(self.out.position()).map_or(Ok(0), |part| self.write_part(part))
     }
 
     /// Appends a part and gives its stored length.
@@ -199,24 +253,5 @@ impl TableBuilder {
         stored::seal(&mut part, self.identity, self.out.position());
         self.out.append(&part)?;
         Ok(part.len() as u64)
-    }
-
-    /// Writes the point index, if it is small beside `data` bytes of blocks.
-    fn write_points(&mut self, data: u64) -> Result<u64> {
-        if self.points.encoded_len() as u64 > data / POINTS_SHARE {
-            return Ok(0);
-        }
-        match self.points.build(self.out.position()) {
-            Some(part) => self.write_part(part),
-            None => Ok(0),
-        }
-    }
-
-    fn write_filter(&mut self) -> Result<u64> {
-        let Some(filter) = self.filter.build() else { return Ok(0) };
-        let mut part = Vec::new();
-        filter.encode(&mut part);
-        drop(filter);
-        self.write_part(part)
     }
 }

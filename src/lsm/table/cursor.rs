@@ -77,7 +77,7 @@ impl TableCursor {
     /// The contents of a block, from where they are cheapest.
     fn fetch(&mut self, block: usize) -> Result<View> {
         self.ahead.step(block);
-        if let Some(bytes) = self.table.lent_block(block)? {
+        if let Some(bytes) = self.table.lent_block(block, self.ahead.mode)? {
             if !self.run_has(block) {
                 self.announce(block);
             }
@@ -188,13 +188,13 @@ impl EntryCursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.load(self.table.parts.index.find(key, trailer))?;
+        self.load(self.table.find_block(key, trailer)?)?;
         self.within(|block| block.seek(key, trailer))?;
         if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let block = self.table.parts.index.find(key, trailer);
+        let block = self.table.find_block(key, trailer)?;
         if block == self.blocks() {
             return self.seek_to_last();
         }

@@ -80,6 +80,20 @@ pub(super) struct Index {
     prefix: usize,
 }
 
+/// What the index says of a block.
+struct Fence<'a> {
+    len: u32,
+    trailer: Trailer,
+    key: &'a [u8],
+}
+
+fn take_fence<'a>(rest: &mut &'a [u8]) -> Option<Fence<'a>> {
+    let len = u32::try_from(varint::take(rest)?).ok()?;
+    let trailer = Trailer::from_bits(varint::take(rest)?)?;
+    let key = varint::take_prefixed(rest)?;
+    (len as usize > stored::TRAILER).then_some(Fence { len, trailer, key })
+}
+
 impl Index {
     /// Reads an index that must name blocks of `data_len` bytes in all.
     pub(super) fn decode(bytes: &[u8], data_len: u64) -> Result<Self, Damage> {
@@ -109,7 +123,43 @@ impl Index {
     /// The number of blocks.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.trailers.len()
+        self.offsets.len() - 1
+    }
+
+    /// Forgets all but where the blocks are, to take less memory: nothing can be found from then on.
+    pub(super) fn forget_keys(&mut self) {
+        *self = Self {
+            heads: Vec::new(),
+            key_starts: Vec::new(),
+            keys: Vec::new(),
+            trailers: Vec::new(),
+            offsets: std::mem::take(&mut self.offsets),
+            prefix: 0,
+        };
+    }
+
+    /// Whether something can be found.
+    #[inline]
+    pub(super) fn has_keys(&self) -> bool {
+        self.trailers.len() == self.len()
+    }
+
+    /// What [`find`](Self::find) gives, for the index in `bytes`, which was decoded once. Cost: all of it is walked over,
+    /// up to the block.
+    pub(super) fn find_in_place(
+        mut bytes: &[u8],
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Result<usize, Damage> {
+        let mut blocks = 0;
+        while !bytes.is_empty() {
+            let fence = take_fence(&mut bytes).ok_or(Damage("the index is malformed"))?;
+            if compare((fence.key, fence.trailer), (key, trailer)).is_ge() {
+                break;
+            }
+            blocks += 1;
+        }
+        Ok(blocks)
     }
 
     /// The block that holds the first entry not before `(key, trailer)`; the number of blocks if all
@@ -175,12 +225,7 @@ impl Index {
     }
 
     fn take(&mut self, rest: &mut &[u8]) -> Option<()> {
-        let len = u32::try_from(varint::take(rest)?).ok()?;
-        let trailer = Trailer::from_bits(varint::take(rest)?)?;
-        let key = varint::take_prefixed(rest)?;
-        if len as usize <= stored::TRAILER {
-            return None;
-        }
+        let Fence { len, trailer, key } = take_fence(rest)?;
         self.offsets.push(self.end().checked_add(u64::from(len))?);
         self.keys.extend_from_slice(key);
         self.key_starts.push(u32::try_from(self.keys.len()).ok()?);
@@ -261,7 +306,7 @@ mod tests {
     #[test]
     fn finds_blocks() {
         let (bytes, len) = sample();
-        let index = Index::decode(&bytes, len).expect("whole");
+        let mut index = Index::decode(&bytes, len).expect("whole");
         assert_eq!(index.prefix(), b"prefix-");
         let cases: [(&[u8], Trailer, usize); 9] = [
             (b"", put(1), 0),
@@ -276,6 +321,7 @@ mod tests {
         ];
         for (key, trailer, block) in cases {
             assert_eq!(index.find(key, trailer), block, "{}", key.escape_ascii());
+            assert_eq!(Index::find_in_place(&bytes, key, trailer), Ok(block));
         }
         assert_eq!(index.range(1), 100..110);
         assert_eq!(index.run_from(0, 0), 0..1);
@@ -285,6 +331,10 @@ mod tests {
         assert_eq!(index.run_up_to(3, 50), 2..4);
         assert_eq!(index.run_up_to(3, 1000), 0..4);
         assert_eq!(index.range_of(1..3), 100..130);
+        assert!(index.has_keys());
+        index.forget_keys();
+        assert!(!index.has_keys());
+        assert_eq!((index.len(), index.memory(), index.range(1)), (4, 5 * 8, 100..110));
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! The table: an immutable file of entries in order.
 //!
 //! ```text
-//! data blocks | index | filter | properties | footer
+//! data blocks | index | filter | properties | dictionary | points | footer
 //!
 //! data block   4 KiB or so of entries, or one larger entry                     block.rs
 //! index        finds the one block that can hold a key                         index.rs
 //! filter       says of most absent keys that they are absent; may be missing   crate::filter
-//! properties   counts, and the smallest and largest key                        properties.rs
+//! properties   counts, the smallest and largest key, how blocks are compressed properties.rs
+//! dictionary   what compressed blocks have in common; may be missing           packing.rs
+//! points       where in its block each key's newest entry is; may be missing    points.rs
 //! footer       the lengths of the parts, identity, version, magic              footer.rs
 //! ```
 //!
 //! Every part but the footer is followed by its codec and checksum (stored.rs). The parts lie end to
-//! end, so that every byte of the file is covered by a checksum. All numbers are little-endian.
+//! end, so that every byte of the file is covered by a checksum. All numbers are little-endian. Data
+//! blocks may be compressed, each by itself; all else is not.
 //!
 //! A table is written once, by a [`TableBuilder`], and read by any number of threads through a
 //! [`Table`]: [`get`](Table::get) for one key, [`cursor`](Table::cursor) for many,
@@ -20,7 +23,7 @@
 //! Invariants of a table that was written whole:
 //! 1. Entries are in strict order of [`compare`](crate::base::key::compare), across blocks too.
 //! 2. A block's last entry is not behind its separator; the next block's first entry is.
-//! 3. The filter holds every user key.
+//! 3. The filter and the points hold every user key.
 
 mod block;
 mod block_builder;
@@ -29,6 +32,8 @@ mod builder;
 mod cursor;
 mod footer;
 mod index;
+mod key_file;
+mod packing;
 mod points;
 mod properties;
 mod reader;
@@ -43,7 +48,7 @@ use crate::error::Error;
 
 pub(crate) use builder::{TableBuilder, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
-pub(crate) use reader::{Found, Place, Table};
+pub(crate) use reader::{Found, Kept, Place, Table};
 
 /// Bytes that are not what was written, and why; where they are is known one floor above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

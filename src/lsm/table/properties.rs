@@ -4,11 +4,13 @@
 //! entries varint | tombstones varint | smallest seqno varint | largest seqno varint
 //! key bytes varint | value bytes varint
 //! smallest key, its length in front as varint | largest key, likewise
+//! codec u8: of the data blocks that are compressed; 0 if none is. Not in version 1
 //! ```
 
 use super::Damage;
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Kind, Seqno, Trailer, varint};
+use crate::codec::Codec;
 
 /// What a table holds, counted when it was written. All is zero or empty in a table without entries.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Properties {
     pub(crate) smallest: Vec<u8>,
     /// The largest user key.
     pub(crate) largest: Vec<u8>,
+    /// How the data blocks that are compressed were.
+    pub(crate) codec: Option<Codec>,
 }
 
 impl Properties {
@@ -60,16 +64,18 @@ impl Properties {
         }
         varint::put_prefixed(&mut out, &self.smallest);
         varint::put_prefixed(&mut out, &self.largest);
+        out.push(self.codec.map_or(0, |codec| codec as u8));
         out
     }
 
-    pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, Damage> {
-        Self::take(&mut bytes)
+    /// Reads what a table of a format version says of itself.
+    pub(super) fn decode(mut bytes: &[u8], version: u32) -> Result<Self, Damage> {
+        Self::take(&mut bytes, version)
             .filter(|properties| bytes.is_empty() && properties.is_plausible())
             .ok_or(Damage("the properties are malformed"))
     }
 
-    fn take(rest: &mut &[u8]) -> Option<Self> {
+    fn take(rest: &mut &[u8], version: u32) -> Option<Self> {
         Some(Self {
             entries: varint::take(rest)?,
             tombstones: varint::take(rest)?,
@@ -79,6 +85,7 @@ impl Properties {
             value_bytes: varint::take(rest)?,
             smallest: varint::take_prefixed(rest)?.to_vec(),
             largest: varint::take_prefixed(rest)?.to_vec(),
+            codec: if version == 1 { None } else { take_codec(rest)? },
         })
     }
 
@@ -90,6 +97,12 @@ impl Properties {
     }
 }
 
+fn take_codec(rest: &mut &[u8]) -> Option<Option<Codec>> {
+    let (&byte, behind) = rest.split_first()?;
+    *rest = behind;
+    if byte == 0 { Some(None) } else { Codec::of(byte).map(Some) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,19 +110,27 @@ mod tests {
     #[test]
     fn round_trip() {
         let mut properties = Properties::default();
-        assert_eq!(Properties::decode(&properties.encode()), Ok(properties.clone()));
+        assert_eq!(Properties::decode(&properties.encode(), 2), Ok(properties.clone()));
         properties.count(b"a", Trailer::new(7, Kind::Delete), 0);
         properties.count(b"bb", Trailer::new(3, Kind::Put), 10);
         properties.largest = b"bb".to_vec();
         assert_eq!((properties.smallest_seqno, properties.largest_seqno), (3, 7));
         assert_eq!((properties.entries, properties.tombstones), (2, 1));
         assert_eq!((properties.key_bytes, properties.value_bytes), (3, 10));
-        let bytes = properties.encode();
-        assert_eq!(Properties::decode(&bytes), Ok(properties.clone()));
-        for cut in 0..bytes.len() {
-            assert!(Properties::decode(&bytes[..cut]).is_err());
+        let mut bytes = properties.encode();
+        assert_eq!(Properties::decode(&bytes[..bytes.len() - 1], 1), Ok(properties.clone()));
+        for (byte, codec) in [(1, Codec::Lz4), (2, Codec::Snappy), (3, Codec::Zstd)] {
+            properties.codec = Some(codec);
+            bytes = properties.encode();
+            assert_eq!(bytes.last(), Some(&byte));
+            assert_eq!(Properties::decode(&bytes, 2), Ok(properties.clone()));
         }
+        for cut in 0..bytes.len() {
+            assert!(Properties::decode(&bytes[..cut], 2).is_err());
+        }
+        *bytes.last_mut().expect("a codec") = 4;
+        assert!(Properties::decode(&bytes, 2).is_err());
         properties.largest.clear();
-        assert!(Properties::decode(&properties.encode()).is_err());
+        assert!(Properties::decode(&properties.encode(), 2).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! An open table: its index and filter in memory, its blocks in the file.
+//! An open table: its index and filter in memory, as far as they are to be, its blocks in the file.
 //!
-//! A block is checked against its checksum whenever it is read from the file. Where the file lends its
-//! bytes, reading costs nothing: the whole file is one view, a block is checked when it is first used,
-//! and the cache is left to those who need it.
+//! A block is checked against its checksum whenever it is read from the file, and then decompressed if it is
+//! compressed: the cache has it plain. Where the file lends its bytes, reading costs nothing: the whole file is one
+//! view, a plain block is checked when it is first used, and the cache is left to those who need it.
 //!
 //! Thread safety: all methods may be called from any thread at the same time.
 
@@ -11,16 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::block::Block;
-use super::footer::Footer;
+use super::footer::{Footer, Part};
 use super::index::Index;
 use super::points::{Lookup, PointIndex, Position};
 use super::properties::Properties;
-use super::{Damage, ReadMode, TableCursor, stored};
+use super::stored::{self, Unpacker};
+use super::{Damage, ReadMode, TableCursor, key_file};
 use crate::base::prefetch::{prefetch, prefetch_end};
 use crate::base::{Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
+use crate::codec::Codec;
 use crate::error::{Error, Result};
-use crate::filter::Bloom;
+use crate::filter::{Filter, Lines};
+use crate::options::KeyFile;
 use crate::vfs::{File, Hint, ReadRequest};
 
 /// What the processor reads at once.
@@ -36,17 +39,32 @@ pub(crate) struct Table {
     pub(super) identity: u64,
     pub(super) parts: Parts,
     len: u64,
-    cached: Option<Arc<FileBlocks>>,
-    lent: Option<Lent>,
+    /// Of a file that lends its bytes only if some of its blocks are compressed.
+    pub(super) cached: Option<Arc<FileBlocks>>,
+    pub(super) lent: Option<Lent>,
 }
 
-/// The parts of a table that are kept in memory.
+/// The parts of a table that are kept in memory, and where all are.
 #[derive(Debug)]
 pub(super) struct Parts {
+    pub(super) footer: Footer,
+    /// Without its keys if those are not kept.
     pub(super) index: Index,
-    pub(super) filter: Option<Bloom>,
-    pub(super) properties: Properties,
+    /// `None` if there is none, or it is not kept.
+    pub(super) filter: Option<Filter<Lines>>,
+    /// `None` if there is none, or it is not kept.
     pub(super) points: Option<PointIndex>,
+    pub(super) properties: Properties,
+    /// For blocks that are compressed.
+    pub(super) unpacker: Option<Unpacker>,
+}
+
+/// What of a table is to stay in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) key_file: KeyFile,
+    /// The most bytes that a point index may take, if keys stay: without it they are found by the index alone.
+    pub(crate) points: usize,
 }
 
 /// Where a key is looked for.
@@ -67,14 +85,18 @@ enum Within {
     Any,
 }
 
-/// The bytes of a file that lends them, and which of its blocks were checked: one bit each.
+/// The bytes of a file that lends them, and which of its blocks were checked and are plain: one bit each.
 #[derive(Debug)]
-struct Lent {
+pub(super) struct Lent {
     bytes: View,
-    checked: Box<[AtomicU64]>,
+    plain: Box<[AtomicU64]>,
 }
 
 impl Lent {
+    fn new(bytes: View, blocks: usize) -> Self {
+        Self { bytes, plain: (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
     /// Asks ahead for what a search in the block at `range` will look at.
     #[inline]
     fn prefetch(&self, range: Range<u64>, within: Within) {
@@ -88,29 +110,46 @@ impl Lent {
             _ => prefetch_end(block),
         }
     }
+
+    pub(super) fn view(&self, range: Range<u64>) -> View {
+        self.bytes.slice(range.start as usize..range.end as usize)
+    }
+
+    /// Whether the block was checked and is plain.
+    #[inline]
+    fn is_plain(&self, block: usize) -> bool {
+        self.plain[block / 64].load(Ordering::Relaxed) >> (block % 64) & 1 == 1
+    }
+
+    /// Notes that the block is plain. Two threads may both find out.
+    fn note_plain(&self, block: usize) {
+        self.plain[block / 64].fetch_or(1 << (block % 64), Ordering::Relaxed);
+    }
 }
 
 impl Table {
     /// Opens the table in `file`, which must be exactly `expected_len` bytes long and have been written
-    /// with this identity. Reads the index, the filter and the properties, checks them, and keeps them
-    /// in memory. Blocks are cached in `cache`.
+    /// with this identity. Reads all but the data blocks, checks it, and keeps of index and filter what is to be
+    /// `kept` in memory. Blocks are cached in `cache`, and what is not kept.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is compressed in a way that was not compiled in.
     pub(crate) fn open(
         file: Arc<dyn File>,
         identity: u64,
         expected_len: u64,
         cache: Option<Arc<BlockCache>>,
+        kept: Kept,
     ) -> Result<Self> {
-        let parts = Parts::load(&*file, identity, expected_len)?;
+        let parts = Parts::load(&*file, identity, expected_len, kept)?;
         file.advise(0..expected_len, Hint::Random);
-        let lent = if file.lends() {
-            let words = parts.index.len().div_ceil(64);
-            let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
-            Some(Lent { bytes: file.view(0..expected_len)?, checked })
-        } else {
-            None
+        let lent = match file.lends() {
+            true => Some(Lent::new(file.view(0..expected_len)?, parts.index.len())),
+            false => None,
         };
-        let cached =
-            cache.filter(|_| lent.is_none()).map(|cache| FileBlocks::new(cache, parts.index.len()));
+        let cached = cache
+            .filter(|_| lent.is_none() || parts.unpacker.is_some())
+            .map(|cache| FileBlocks::new(cache, parts.index.len() + key_file::PLACES));
         Ok(Self { file, identity, parts, len: expected_len, cached, lent })
     }
 
@@ -118,7 +157,7 @@ impl Table {
     /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block, two if a newer version is in the way.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Found> {
-        match self.place_of(key, hash, at) {
+        match self.place_of(key, hash, at)? {
             Some(place) => self.find_at(place, key, at),
             None => Ok(None),
         }
@@ -126,7 +165,7 @@ impl Table {
 
     #[inline]
     fn find_at(&self, place: Place, key: &[u8], at: Seqno) -> Result<Found> {
-        match &self.lent {
+        match self.lent_plain(place.block) {
             Some(lent) => self.find_lent(lent, place, key, at),
             None => self.find_in(&self.read_cached(place.block)?, place, key, at),
         }
@@ -135,23 +174,23 @@ impl Table {
     /// What [`get`](Self::get) gives, by way of the index alone.
     #[cold]
     fn search(&self, key: &[u8], at: Seqno) -> Result<Found> {
-        self.place_by_index(key, at).map_or(Ok(None), |place| self.find_at(place, key, at))
+        self.place_by_index(key, at)?.map_or(Ok(None), |place| self.find_at(place, key, at))
     }
 
     // ---- a get in steps, for those who make many at once ----
 
     /// Where [`get`](Self::get) would look; `None` if the key is surely not here.
     #[inline]
-    pub(crate) fn place_of(&self, key: &[u8], hash: u64, at: Seqno) -> Option<Place> {
-        if self.parts.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
-            return None;
+    pub(crate) fn place_of(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Option<Place>> {
+        if self.denies(hash)? {
+            return Ok(None);
         }
         if let Some(points) = &self.parts.points {
             match points.find(hash) {
-                Lookup::Absent => return None,
+                Lookup::Absent => return Ok(None),
                 Lookup::At(Position { block, start }) if block < self.parts.index.len() => {
                     let within = start.map_or(Within::Newest, Within::Start);
-                    return Some(Place { block, within });
+                    return Ok(Some(Place { block, within }));
                 }
                 _ => {}
             }
@@ -160,12 +199,12 @@ impl Table {
     }
 
     #[inline]
-    fn place_by_index(&self, key: &[u8], at: Seqno) -> Option<Place> {
-        let block = self.parts.index.find(key, Trailer::visible_at(at));
-        (block < self.parts.index.len()).then_some(Place { block, within: Within::Any })
+    fn place_by_index(&self, key: &[u8], at: Seqno) -> Result<Option<Place>> {
+        let block = self.find_block(key, Trailer::visible_at(at))?;
+        Ok((block < self.parts.index.len()).then_some(Place { block, within: Within::Any }))
     }
 
-    /// Asks ahead for the memory that [`prefetch_block`](Self::prefetch_block) looks at itself.
+    /// Asks ahead for the memory that [`prefetch_place`](Self::prefetch_place) looks at itself.
     #[inline]
     pub(crate) fn prefetch_slot(&self, block: usize) {
         if let Some(cached) = &self.cached {
@@ -176,10 +215,13 @@ impl Table {
     /// Asks ahead for the memory that a search in the block will look at, if the block is in memory.
     #[inline]
     pub(crate) fn prefetch_place(&self, place: Place) {
+        let block = place.block;
         match (&self.lent, &self.cached) {
-            (Some(lent), _) => lent.prefetch(self.parts.index.range(place.block), place.within),
-            (None, Some(cached)) => cached.prefetch_block(place.block),
-            (None, None) => {}
+            (Some(lent), _) if lent.is_plain(block) || self.cached.is_none() => {
+                lent.prefetch(self.parts.index.range(block), place.within);
+            }
+            (_, Some(cached)) => cached.prefetch_block(block),
+            (_, None) => {}
         }
     }
 
@@ -187,16 +229,19 @@ impl Table {
     #[inline]
     pub(crate) fn try_find_at(&self, place: Place, key: &[u8], at: Seqno) -> Result<Option<Found>> {
         let block = place.block;
-        if let Some(lent) = &self.lent {
+        if let Some(lent) = self.lent_plain(block) {
             return self.find_lent(lent, place, key, at).map(Some);
         }
         if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
             return self.find_in(&stored, place, key, at).map(Some);
         }
-        let Some(stored) = self.file.try_view(self.parts.index.range(block))? else {
-            return Ok(None);
+        let range = self.parts.index.range(block);
+        let stored = match &self.lent {
+            Some(lent) => Some(lent.view(range)),
+            None => self.file.try_view(range)?,
         };
-        self.take_in(block, &stored)?;
+        let Some(stored) = stored else { return Ok(None) };
+        let stored = self.take_in(block, &stored)?;
         self.find_in(&stored, place, key, at).map(Some)
     }
 
@@ -205,18 +250,20 @@ impl Table {
         ReadRequest { file: Arc::clone(&self.file), range: self.parts.index.range(block) }
     }
 
-    /// Checks the block as it was read, and keeps it in the cache.
-    pub(crate) fn take_in(&self, block: usize, stored: &View) -> Result<()> {
-        self.check(stored, block)?;
-        if let Some(cached) = &self.cached {
-            // Views of a page cache hold on to its frames, which a cache must not.
-            let kept = match self.file.shares() {
-                true => View::from(stored.to_vec()),
-                false => stored.clone(),
-            };
-            cached.insert(block, kept);
+    /// Checks the block as it was read, gives it as it is when it is not compressed, and keeps that in the cache.
+    pub(crate) fn take_in(&self, block: usize, stored: &View) -> Result<View> {
+        let plain = self.admit(stored, block)?;
+        let Some(cached) = &self.cached else { return Ok(plain) };
+        let is_stored = plain.as_ptr() == stored.as_ptr();
+        if !is_stored || self.lent.is_none() {
+            cached.insert(block, if is_stored { self.keepable(&plain) } else { plain.clone() });
         }
-        Ok(())
+        Ok(plain)
+    }
+
+    /// Bytes of the file as the cache may keep them: views of a page cache hold on to its frames.
+    pub(super) fn keepable(&self, stored: &View) -> View {
+        if self.file.shares() { View::from(stored.to_vec()) } else { stored.clone() }
     }
 
     /// Looks for `key` in the stored block of the place.
@@ -233,9 +280,9 @@ impl Table {
 
     #[inline]
     fn find_lent(&self, lent: &Lent, place: Place, key: &[u8], at: Seqno) -> Result<Found> {
-        lent.prefetch(self.parts.index.range(place.block), place.within);
-        let range = self.checked_range(lent, place.block)?;
-        self.find(&lent.bytes, range, place, key, at)
+        let range = self.parts.index.range(place.block);
+        lent.prefetch(range.clone(), place.within);
+        self.find(&lent.bytes, range.start as usize..range.end as usize, place, key, at)
     }
 
     /// Looks for `key` at a place; its stored block is `range` of `view`.
@@ -297,30 +344,36 @@ impl Table {
         self.len
     }
 
-    /// The bytes of memory kept for as long as the table is open: index, filter and what goes with them.
+    /// The bytes of memory kept for as long as the table is open: index and filter, as far as they stay, and what goes
+    /// with them.
     pub(crate) fn memory(&self) -> usize {
-        let Parts { index, filter, properties, points } = &self.parts;
+        let Parts { footer: _, index, filter, points, properties, unpacker } = &self.parts;
         size_of::<Self>()
             + index.memory()
-            + filter.as_ref().map_or(0, Bloom::memory)
+            + filter.as_ref().map_or(0, Filter::memory)
             + points.as_ref().map_or(0, PointIndex::memory)
             + properties.smallest.len()
             + properties.largest.len()
-            + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.checked[..]))
+            + unpacker.as_ref().map_or(0, Unpacker::memory)
+            + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.plain[..]))
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
     }
 
-    /// The contents of a block of a file that lends its bytes; `None` if it does not.
-    pub(super) fn lent_block(&self, block: usize) -> Result<Option<View>> {
+    /// The contents of a block of a file that lends its bytes; `None` if it does not. If it is compressed it goes through
+    /// the cache, or not, as the cursor's mode says.
+    pub(super) fn lent_block(&self, block: usize, mode: ReadMode) -> Result<Option<View>> {
         let Some(lent) = &self.lent else { return Ok(None) };
-        let range = self.checked_range(lent, block)?;
-        self.content(&lent.bytes, range, block).map(Some)
+        if mode == ReadMode::Point && !lent.is_plain(block) {
+            return self.block(block).map(Some);
+        }
+        let stored = lent.view(self.parts.index.range(block));
+        let plain = if lent.is_plain(block) { stored } else { self.admit(&stored, block)? };
+        self.content(plain, block).map(Some)
     }
 
     /// The contents of a block, from the cache or the file; kept in the cache.
     pub(super) fn block(&self, block: usize) -> Result<View> {
-        let stored = self.read_cached(block)?;
-        self.content(&stored, 0..stored.len(), block)
+        self.content(self.read_cached(block)?, block)
     }
 
     /// The contents of a block, if it is in the cache.
@@ -328,123 +381,176 @@ impl Table {
         let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) else {
             return Ok(None);
         };
-        self.content(&stored, 0..stored.len(), block).map(Some)
+        self.content(stored, block).map(Some)
     }
 
     /// The contents of a block that is part of `run`, blocks read from the file at `start`.
     pub(super) fn block_in_run(&self, run: &View, start: u64, block: usize) -> Result<View> {
         let range = self.parts.index.range(block);
-        let range = (range.start - start) as usize..(range.end - start) as usize;
-        self.check(&run[range.clone()], block)?;
-        self.content(run, range, block)
+        let stored = run.slice((range.start - start) as usize..(range.end - start) as usize);
+        self.content(self.admit(&stored, block)?, block)
     }
 
     pub(super) fn damaged(&self, damage: Damage, block: usize) -> Error {
         damage.at(self.file.path(), self.parts.index.range(block).start)
     }
 
-    /// The block as stored, from the cache or the file.
+    #[cold]
+    pub(super) fn damaged_part(&self, damage: Damage, part: Part) -> Error {
+        damage.at(self.file.path(), self.parts.footer.range(part).start)
+    }
+
+    /// The block as it is when it is not compressed, from the cache or the file.
     #[inline]
     fn read_cached(&self, block: usize) -> Result<View> {
         if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(block)) {
             return Ok(stored);
         }
-        let stored = self.file.view(self.parts.index.range(block))?;
-        self.take_in(block, &stored)?;
-        Ok(stored)
-    }
-
-    /// Where a block is in the lent bytes, checked now if it was not before. Two threads may both check.
-    #[inline]
-    fn checked_range(&self, lent: &Lent, block: usize) -> Result<Range<usize>> {
         let range = self.parts.index.range(block);
-        let range = range.start as usize..range.end as usize;
-        let (word, bit) = (&lent.checked[block / 64], 1 << (block % 64));
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            self.check(&lent.bytes[range.clone()], block)?;
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-        Ok(range)
+        let stored = match &self.lent {
+            Some(lent) => lent.view(range),
+            None => self.file.view(range)?,
+        };
+        self.take_in(block, &stored)
     }
 
-    fn check(&self, stored: &[u8], block: usize) -> Result<()> {
+    /// What the file lends, if the block is there to be used in place.
+    #[inline]
+    fn lent_plain(&self, block: usize) -> Option<&Lent> {
+        self.lent.as_ref().filter(|lent| lent.is_plain(block))
+    }
+
+    /// Checks the block as it stands in the file, and gives it as it is when it is not compressed.
+    fn admit(&self, stored: &View, block: usize) -> Result<View> {
         let offset = self.parts.index.range(block).start;
-        stored::check(stored, self.identity, offset).map_err(|damage| self.damaged(damage, block))
+        let plain = stored::check(stored, self.identity, offset)
+            .and_then(|()| Unpacker::unpack(self.parts.unpacker.as_ref(), stored))
+            .map_err(|damage| self.damaged(damage, block))?;
+        if let Some(plain) = plain {
+            return Ok(plain.into());
+        }
+        if let Some(lent) = &self.lent {
+            lent.note_plain(block);
+        }
+        Ok(stored.clone())
     }
 
-    /// The contents of the stored block in `range` of `view`.
-    fn content(&self, view: &View, range: Range<usize>, block: usize) -> Result<View> {
-        let content =
-            stored::content(&view[range.clone()]).map_err(|damage| self.damaged(damage, block))?;
-        Ok(view.slice(range.start..range.start + content.len()))
+    /// The contents of a block that is not compressed.
+    fn content(&self, stored: View, block: usize) -> Result<View> {
+        let len = stored::content(&stored).map_err(|damage| self.damaged(damage, block))?.len();
+        Ok(stored.into_slice(0..len))
     }
 }
 
 impl Parts {
-    /// Reads and checks all but the data blocks.
-    pub(super) fn load(file: &dyn File, identity: u64, expected_len: u64) -> Result<Self> {
+    /// Reads and checks all but the data blocks, and keeps of index and filter what is to be `kept`.
+    pub(super) fn load(
+        file: &dyn File,
+        identity: u64,
+        expected_len: u64,
+        kept: Kept,
+    ) -> Result<Self> {
         let len = file.len()?;
-        let footer_at = len.checked_sub(Footer::LEN as u64).filter(|_| len == expected_len);
-        let Some(footer_at) = footer_at else {
+        if len != expected_len {
             let what = format!("the table is {len} bytes long, not {expected_len}");
             return Err(Error::corruption(file.path(), len.min(expected_len), what));
+        }
+        let end = file.view(len.saturating_sub(Footer::LEN as u64)..len)?;
+        let footer = Footer::decode(&end, file.path(), identity, len)?;
+        let start = footer.range(Part::Index).start;
+        let tail = file.view(start..footer.range(Part::Points).start)?;
+        let parts = StoredParts { file, identity, footer, start, bytes: &tail };
+        let properties =
+            parts.take(Part::Properties, |bytes| Properties::decode(bytes, footer.version))?;
+        let unpacker = match properties.codec {
+            Some(codec) => Some(parts.unpacker(codec)?),
+            None => None,
         };
-        let footer = file.view(footer_at..len)?;
-        let Some(footer) = footer.first_chunk() else {
-            return Err(Error::corruption(file.path(), footer_at, "the footer is cut off"));
+        let mut index = parts.take(Part::Index, |bytes| Index::decode(bytes, start))?;
+        if !key_file::has_keys(kept.key_file) {
+            index.forget_keys();
+        }
+        let filter = match footer.range(Part::Filter).is_empty() {
+            true => None,
+            false => parts.take(Part::Filter, |bytes| {
+                let filter = filter_of(bytes, footer.version)?;
+                Ok(key_file::has_filter(kept.key_file).then(|| filter.kept()))
+            })?,
         };
-        let footer = Footer::decode(footer, file.path(), identity, footer_at)?;
-        let tail = file.view(footer.data..footer_at)?;
-        let mut parts = TailReader { file, identity, at: footer.data, rest: &tail };
-        Ok(Self {
-            index: parts.take(footer.index, |bytes| Index::decode(bytes, footer.data))?,
-            filter: match footer.filter {
-                0 => None,
-                len => Some(parts.take(len, |bytes| {
-                    Bloom::decode(bytes).ok_or(Damage("the filter is malformed"))
-                })?),
-            },
-            properties: parts.take(footer.properties, Properties::decode)?,
-            points: match footer.points {
-                0 => None,
-                len => Some(
-                    parts.take_lent(&tail, len, |part| PointIndex::decode(part, file.lends()))?,
-                ),
-            },
-        })
+        let points = match key_file::has_keys(kept.key_file) {
+            true => points_of(file, identity, &footer, kept.points)?,
+            false => None,
+        };
+        Ok(Self { footer, index, filter, points, properties, unpacker })
     }
 }
 
-/// Takes one part after the other off the bytes between the data and the footer.
-struct TailReader<'a> {
+/// The point index, if there is one and it takes at most `most` bytes of memory.
+fn points_of(
+    file: &dyn File,
+    identity: u64,
+    footer: &Footer,
+    most: usize,
+) -> Result<Option<PointIndex>> {
+    let range = footer.range(Part::Points);
+    if range.is_empty() || (!file.lends() && range.end - range.start > most as u64) {
+        return Ok(None);
+    }
+    let stored = file.view(range.clone())?;
+    let content = |stored: View| {
+        stored::check(&stored, identity, range.start)?;
+        let len = stored::content(&stored)?.len();
+        PointIndex::decode(stored.into_slice(0..len), file.lends())
+    };
+    content(stored).map(Some).map_err(|damage| damage.at(file.path(), range.start))
+}
+
+/// The filter in the bytes of its part.
+pub(super) fn filter_of(bytes: &[u8], version: u32) -> Result<Filter<&[u8]>, Damage> {
+    let filter = if version == 1 { Filter::of_version_1(bytes) } else { Filter::of(bytes) };
+    filter.ok_or(Damage("the filter is malformed"))
+}
+
+/// The parts of a table between its data and its footer.
+struct StoredParts<'a> {
     file: &'a dyn File,
     identity: u64,
-    at: u64,
-    rest: &'a [u8],
+    footer: Footer,
+    /// Where the bytes start in the file.
+    start: u64,
+    bytes: &'a [u8],
 }
 
-impl TailReader<'_> {
-    /// Likewise, with a view of the part in `tail`, which all is taken from.
-    fn take_lent<T>(
-        &mut self,
-        tail: &View,
-        len: u64,
-        decode: impl Fn(View) -> Result<T, Damage>,
-    ) -> Result<T> {
-        let start = tail.len() - self.rest.len();
-        self.take(len, |content| decode(tail.slice(start..start + content.len())))
+impl StoredParts<'_> {
+    /// Checks and decodes a part.
+    fn take<T>(&self, part: Part, decode: impl FnOnce(&[u8]) -> Result<T, Damage>) -> Result<T> {
+        let range = self.footer.range(part);
+        let stored = (range.start - self.start) as usize..(range.end - self.start) as usize;
+        let stored = self.bytes.get(stored).ok_or(Damage("a part is cut off"));
+        stored
+            .and_then(|stored| {
+                stored::check(stored, self.identity, range.start)?;
+                decode(stored::content(stored)?)
+            })
+            .map_err(|damage| damage.at(self.file.path(), range.start))
     }
+}
 
-    /// Checks and decodes the next part, `len` bytes as stored.
-    fn take<T>(&mut self, len: u64, decode: impl Fn(&[u8]) -> Result<T, Damage>) -> Result<T> {
-        let part = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
-        let decoded = part.ok_or(Damage("a part is cut off")).and_then(|(stored, rest)| {
-            self.rest = rest;
-            stored::check(stored, self.identity, self.at)?;
-            decode(stored::content(stored)?)
-        });
-        let decoded = decoded.map_err(|damage| damage.at(self.file.path(), self.at));
-        self.at += len;
-        decoded
+impl StoredParts<'_> {
+    /// What decompresses blocks.
+    fn unpacker(&self, codec: Codec) -> Result<Unpacker> {
+        let path = self.file.path();
+        codec.check().map_err(|error| match error {
+            Error::Unsupported(what) => {
+                Error::Unsupported(format!("{} cannot be read: {what}", path.display()))
+            }
+            error => error,
+        })?;
+        let range = self.footer.range(Part::Dictionary);
+        let unpacker = match range.is_empty() {
+            true => Unpacker::new(codec, &[])?,
+            false => self.take(Part::Dictionary, |bytes| Ok(Unpacker::new(codec, bytes)))??,
+        };
+        unpacker.ok_or_else(|| Damage("the dictionary is malformed").at(path, range.start))
     }
 }

@@ -3,12 +3,15 @@
 use std::ops::Range;
 
 use super::block::{Block, head};
+use super::points::{Lookup, Position};
 use super::properties::Properties;
-use super::reader::Parts;
-use super::{Damage, Table, stored};
+use super::reader::{Kept, Parts};
+use super::stored::{self, Unpacker};
+use super::{Damage, Table};
 use crate::base::key::compare;
 use crate::base::{Trailer, hash};
 use crate::error::Result;
+use crate::options::KeyFile;
 
 /// The bytes read at once.
 const RUN: u64 = 1 << 20;
@@ -18,8 +21,12 @@ impl Table {
     /// blocks, that the index leads to each and the filter knows each, and that the properties are right.
     /// The first fault found is the error. Nothing is cached.
     pub(crate) fn verify(&self) -> Result<()> {
-        let parts = Parts::load(&*self.file, self.identity, self.len())?;
-        let mut audit = Audit { parts: &parts, counted: Properties::default(), last: None };
+        let parts = {
+            let all = Kept { key_file: KeyFile::KeysAndFilter, points: usize::MAX };
+            Parts::load(&*self.file, self.identity, self.len(), all)?
+        };
+        let counted = Properties { codec: parts.properties.codec, ..Properties::default() };
+        let mut audit = Audit { parts: &parts, counted, last: None };
         let mut next = 0;
         while next < parts.index.len() {
             let run = parts.index.run_from(next, RUN);
@@ -36,7 +43,10 @@ impl Table {
             let range = audit.parts.index.range(block);
             let stored = &bytes[(range.start - start) as usize..(range.end - start) as usize];
             stored::check(stored, self.identity, range.start)
-                .and_then(|()| audit.block(block, stored::content(stored)?))
+                .and_then(|()| Unpacker::unpack(audit.parts.unpacker.as_ref(), stored))
+                .and_then(|plain| {
+                    audit.block(block, stored::content(plain.as_deref().unwrap_or(stored))?)
+                })
                 .map_err(|damage| damage.at(self.file.path(), range.start))?;
         }
         Ok(())
@@ -64,7 +74,9 @@ impl Audit<'_> {
             end = entry.value.end;
             key.truncate(block.prefix().len());
             key.extend_from_slice(entry.suffix);
+            let is_newest = self.last.as_ref().is_none_or(|(last, _)| *last != key);
             self.entry(number, &key, entry.trailer)?;
+            self.points(number, block.start(index), is_newest, &key)?;
             self.counted.count(&key, entry.trailer, entry.value.len());
         }
         if end != block.entries_len() {
@@ -93,6 +105,24 @@ impl Audit<'_> {
                 *newer = trailer;
             }
             last => *last = Some((key.to_vec(), trailer)),
+        }
+        Ok(())
+    }
+
+    /// Checks that the points lead to the newest entry of each key.
+    fn points(
+        &self,
+        block: usize,
+        start: usize,
+        is_newest: bool,
+        key: &[u8],
+    ) -> Result<(), Damage> {
+        let Some(points) = self.parts.points.as_ref().filter(|_| is_newest) else { return Ok(()) };
+        match points.find(hash::hash64(key)) {
+            Lookup::At(Position { block: found, start: at })
+                if found == block && at.is_none_or(|at| at == start) => {}
+            Lookup::Unclear => {}
+            _ => return Err(Damage("the points lead from a key to another place")),
         }
         Ok(())
     }

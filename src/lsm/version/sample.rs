@@ -17,7 +17,8 @@ pub(crate) fn home() -> Arc<Home> {
     let blocks = Arc::new(BlockCache::new(0));
     let open_files = Arc::new(OpenFiles::new(Arc::new(Budget::new(1 << 20)), Arc::clone(&blocks)));
     let layer = Mutex::new(Layer::Positional);
-    Arc::new(Home { fs, dir, layer, identity: 7, blocks, open_files })
+    let key_file = Mutex::default();
+    Arc::new(Home { fs, dir, layer, key_file, identity: 7, blocks, open_files })
 }
 
 /// A table of `len` bytes with the keys from `smallest` to `largest`, all written at `seqno`.

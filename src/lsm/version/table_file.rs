@@ -13,7 +13,8 @@ use arc_swap::ArcSwapOption;
 use crate::base::{Seqno, hash};
 use crate::cache::{BlockCache, Closable, OpenFiles};
 use crate::error::{Error, Result};
-use crate::lsm::table::{Table, TableSummary};
+use crate::lsm::table::{Kept, Table, TableSummary};
+use crate::options::KeyFile;
 use crate::vfs::{Access, File, Fs, Layer};
 
 /// What the manifest says of a table.
@@ -51,6 +52,8 @@ pub(crate) struct Home {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) dir: PathBuf,
     pub(crate) layer: Mutex<Layer>,
+    /// What of a table stays in memory that is opened now.
+    pub(crate) key_file: Mutex<KeyFile>,
     pub(crate) identity: u64,
     pub(crate) blocks: Arc<BlockCache>,
     pub(crate) open_files: Arc<OpenFiles>,
@@ -178,7 +181,9 @@ impl TableFile {
         let file = home.fs.open(&home.path(id), Access::Read, home.layer())?;
         let identity = home.identity_of(id);
         let blocks = Some(Arc::clone(&home.blocks));
-        let table = Table::open(file, identity, self.meta.len, blocks)?;
+        let kept = *home.key_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = Kept { key_file: kept, points: home.open_files.room_for_points() };
+        let table = Table::open(file, identity, self.meta.len, blocks, kept)?;
         self.check(&table)?;
         let table = Arc::new(table);
         self.used.store(true, Ordering::Relaxed);

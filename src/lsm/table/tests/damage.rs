@@ -2,22 +2,40 @@
 
 use proptest::prelude::*;
 
-use super::super::footer::Footer;
+use super::super::footer::{Footer, Part};
 use super::super::index::IndexBuilder;
 use super::super::properties::Properties;
 use super::super::{ReadMode, stored};
 use super::*;
+use crate::base::checksum;
 use crate::base::hash::hash64;
+use crate::codec::Codec;
+use crate::error::ErrorKind;
 use crate::iter::EntryCursor;
 
-fn small_table() -> (Vec<Entry>, Vec<u8>) {
+fn small_table(options: &TableOptions) -> (Vec<Entry>, Vec<u8>) {
     let mut entries = Vec::new();
     for i in 0..12u64 {
         let key = format!("key-{}", i / 3);
         entries.push(entry(key.as_bytes(), 100 - i, &vec![i as u8; i as usize * 5]));
     }
-    let (bytes, _) = write(&entries, &options(120, 10));
+    let (bytes, _) = write(&entries, options);
     (entries, bytes)
+}
+
+/// Tables of all kinds, small enough to try every bit.
+fn small_tables() -> Vec<(Vec<Entry>, Vec<u8>)> {
+    let filters = [FilterKind::BlockedBloom, FilterKind::Bloom, FilterKind::Ribbon];
+    let of = |(filter, compression)| {
+        small_table(&TableOptions {
+            block_size: 120,
+            filter,
+            filter_bits: 10,
+            compression,
+            points: Some(true),
+        })
+    };
+    filters.into_iter().cycle().zip(compressions()).map(of).collect()
 }
 
 /// All that the table has, read by a cursor.
@@ -34,32 +52,71 @@ fn scan(table: &Arc<Table>, mode: ReadMode) -> Result<Vec<Entry>> {
 
 #[test]
 fn every_flip_is_an_error_or_harmless() {
-    let (entries, whole) = small_table();
-    for bit in 0..whole.len() * 8 {
-        let mut bytes = whole.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        for reach in REACHES {
-            let Ok(table) = open(&bytes, reach) else { continue };
-            for mode in [ReadMode::Sequential, ReadMode::Point] {
-                assert!(scan(&table, mode).is_err(), "bit {bit} is not seen by a cursor");
+    for (entries, whole) in small_tables() {
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            for reach in REACHES {
+                every_way_finds_it(&entries, &bytes, reach, bit);
             }
-            for (key, trailer, value) in &entries {
-                if let Ok(found) = table.get(key, hash64(key), trailer.seqno()) {
-                    assert_eq!(found, Some((*trailer, value[..].into())), "bit {bit}");
-                }
+        }
+    }
+}
+
+/// The bytes with a bit that is flipped.
+fn every_way_finds_it(entries: &[Entry], bytes: &[u8], reach: Reach, bit: usize) {
+    let Ok(table) = open(bytes, reach) else { return };
+    // A point index that does not stay is not read either.
+    let is_unread = table.parts.points.is_none()
+        && table.parts.footer.range(Part::Points).contains(&(bit as u64 / 8));
+    for mode in [ReadMode::Sequential, ReadMode::Point] {
+        match scan(&table, mode) {
+            Ok(found) => {
+                assert!(is_unread && found == entries, "bit {bit} is not seen by a cursor")
             }
-            assert!(table.verify().is_err(), "bit {bit} is not seen by verify");
+            Err(_) => assert!(!is_unread, "bit {bit} is nothing to a cursor"),
+        }
+    }
+    for (key, trailer, value) in entries {
+        if let Ok(found) = table.get(key, hash64(key), trailer.seqno()) {
+            assert_eq!(found, Some((*trailer, value[..].into())), "bit {bit}");
+        }
+    }
+    assert!(table.verify().is_err(), "bit {bit} is not seen by verify");
+}
+
+/// What does not stay in memory is checked again when it is read.
+#[test]
+fn flips_behind_an_open_table_are_found() {
+    for (entries, whole) in small_tables() {
+        for part in [Part::Index, Part::Filter] {
+            let cache = Some(Arc::new(BlockCache::new(1 << 20)));
+            let (file, len) = (TestFile::new(whole.clone(), false), whole.len() as u64);
+            let open = Table::open(file.clone(), IDENTITY, len, cache, kept(KeyFile::None));
+            let table = open.expect("whole");
+            let (key, trailer, value) = &entries[0];
+            let get = || table.get(key, hash64(key), trailer.seqno());
+            let place = table.parts.footer.range(part).start;
+            file.flip(place);
+            assert_eq!(get().expect_err("damaged").kind(), ErrorKind::Corruption);
+            file.flip(place);
+            assert_eq!(get().expect("whole"), Some((*trailer, value[..].into())));
+            file.flip(place);
+            assert_eq!(get().expect("in the cache"), Some((*trailer, value[..].into())));
         }
     }
 }
 
 #[test]
 fn every_truncation_is_an_error() {
-    let (_, whole) = small_table();
+    let (_, whole) = small_table(&options(120, 10));
     for len in 0..whole.len() {
         let file = || TestFile::new(whole[..len].to_vec(), len % 2 == 0);
-        assert!(Table::open(file(), IDENTITY, whole.len() as u64, None).is_err());
-        assert!(Table::open(file(), IDENTITY, len as u64, None).is_err());
+        assert!(
+            Table::open(file(), IDENTITY, whole.len() as u64, None, kept(KeyFile::default()))
+                .is_err()
+        );
+        assert!(Table::open(file(), IDENTITY, len as u64, None, kept(KeyFile::default())).is_err());
     }
 }
 
@@ -82,17 +139,26 @@ fn swapped_blocks_are_seen() {
 
 /// Puts a table together from parts of any content, all with right checksums.
 fn assemble(blocks: &[Vec<u8>], index: Vec<u8>, filter: Vec<u8>, properties: Vec<u8>) -> Vec<u8> {
+    let blocks: Vec<_> = blocks.iter().map(|block| (0, block.clone())).collect();
+    assemble_packed(&blocks, [index, filter, properties, Vec::new()])
+}
+
+/// The same, of blocks with their codecs, and the other parts up to the dictionary.
+fn assemble_packed(blocks: &[(u8, Vec<u8>)], parts: [Vec<u8>; 4]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut append = |mut part: Vec<u8>| {
-        stored::seal(&mut part, IDENTITY, bytes.len() as u64);
+    let mut append = |codec: u8, mut part: Vec<u8>| {
+        part.push(codec);
+        let sum = checksum::bound(IDENTITY, bytes.len() as u64, &part);
+        part.extend_from_slice(&sum.to_le_bytes());
         bytes.extend_from_slice(&part);
         part.len() as u64
     };
-    let data = blocks.iter().map(|block| append(block.clone())).sum();
-    let index = append(index);
-    let filter = append(filter);
-    let properties = append(properties);
-    let footer = Footer { data, index, filter, properties, points: 0 };
+    let mut footer = Footer::new();
+    footer.set(Part::Data, blocks.iter().map(|(codec, block)| append(*codec, block.clone())).sum());
+    let names = [Part::Index, Part::Filter, Part::Properties, Part::Dictionary];
+    for (name, part) in names.into_iter().zip(parts) {
+        footer.set(name, append(0, part));
+    }
     bytes.extend_from_slice(&footer.encode(IDENTITY));
     bytes
 }
@@ -111,7 +177,8 @@ fn plain_index(blocks: &[Vec<u8>]) -> Vec<u8> {
 fn exercise(bytes: &[u8]) {
     for reach in REACHES {
         let Ok(table) = open(bytes, reach) else { continue };
-        assert!(table.memory() <= 100 * bytes.len() + 10_000);
+        // What is made of a dictionary has a size of its own.
+        assert!(table.memory() <= 100 * bytes.len() + 50_000);
         let _ = table.verify();
         let keys: [&[u8]; 7] = [b"", b"a", b"a\0\0", b"b", b"bzzzzzzzzz", b"c", b"\xff\xff"];
         for key in keys {
@@ -170,6 +237,20 @@ fn bent_block() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// A block that was compressed in some way, or was not, behind the length of its plain form, or another one.
+fn packed_block() -> impl Strategy<Value = Vec<u8>> {
+    let codec = prop::sample::select(&[Codec::Lz4, Codec::Snappy, Codec::Zstd]);
+    let len = prop_oneof![4 => Just(None), 1 => (0u32..200).prop_map(Some), 1 => any::<u32>().prop_map(Some)];
+    (bent_block(), random_bytes(), codec, len).prop_map(|(block, other, codec, len)| {
+        let mut packed = len.unwrap_or(block.len() as u32).to_le_bytes().to_vec();
+        match codec.compressor(3, &[]) {
+            Ok(mut compressor) => assert!(compressor.compress(&block, &mut packed)),
+            Err(_) => packed.extend_from_slice(&other),
+        }
+        packed
+    })
+}
+
 proptest! {
     #[test]
     fn hostile_blocks_do_not_panic(
@@ -177,8 +258,22 @@ proptest! {
             prop_oneof![random_bytes(), random_block(), bent_block()], 1..4,
         ),
     ) {
-        let filter = [vec![7], vec![0xff; 64]].concat();
+        let filter = [vec![2, 7], vec![0xff; 64]].concat();
         exercise(&assemble(&blocks, plain_index(&blocks), filter, Properties::default().encode()));
+    }
+
+    #[test]
+    fn hostile_compressed_blocks_do_not_panic(
+        codec in 1u8..4,
+        blocks in proptest::collection::vec((0u8..5, packed_block()), 1..4),
+        dictionary in random_bytes(),
+        named in any::<bool>(),
+    ) {
+        let plain: Vec<_> = blocks.iter().map(|(_, block)| block.clone()).collect();
+        let dictionary = if named { [&[0x37, 0xa4, 0x30, 0xec][..], &dictionary].concat() } else { dictionary };
+        let properties = Properties { codec: Codec::of(codec), ..Properties::default() }.encode();
+        let filter = [vec![2, 7], vec![0xff; 64]].concat();
+        exercise(&assemble_packed(&blocks, [plain_index(&plain), filter, properties, dictionary]));
     }
 
     #[test]
@@ -191,7 +286,7 @@ proptest! {
     ) {
         let blocks = [block];
         let index = if good[0] { plain_index(&blocks) } else { index };
-        let filter = if good[1] { [vec![1], vec![0xff; 64]].concat() } else { filter };
+        let filter = if good[1] { [vec![2, 1], vec![0xff; 64]].concat() } else { filter };
         let properties = if good[2] { Properties::default().encode() } else { properties };
         exercise(&assemble(&blocks, index, filter, properties));
     }
@@ -204,7 +299,12 @@ proptest! {
         for (data, index) in [(data, index), (len, 0), (data % (len + 1), len - data % (len + 1))] {
             let filter = len.wrapping_sub(data).wrapping_sub(index);
             for (filter, properties) in [(filter, 0), (filter.wrapping_sub(rest), rest)] {
-                let footer = Footer { data, index, filter, properties, points: 0 };
+                let mut footer = Footer::new();
+                for (part, len) in
+                    [Part::Data, Part::Index, Part::Filter, Part::Properties].into_iter().zip([data, index, filter, properties])
+                {
+                    footer.set(part, len);
+                }
                 if footer.parts_len() == Some(len) {
                     exercise(&[&body[..], &footer.encode(IDENTITY)].concat());
                 }
@@ -230,8 +330,8 @@ fn changed_meaning_is_seen_by_verify() {
         index.add(block.len() + stored::TRAILER, (name, Trailer::new(1, Kind::Put)), None);
         index.finish()
     };
-    let full = [vec![1], vec![0xff; 64]].concat();
-    let empty = [vec![1], vec![0; 64]].concat();
+    let full = [vec![2, 1], vec![0xff; 64]].concat();
+    let empty = [vec![2, 1], vec![0; 64]].concat();
     let verify = |block: &Vec<u8>, index, filter: &Vec<u8>, properties: &Properties| {
         let blocks = [block.clone()];
         let bytes = assemble(&blocks, index, filter.clone(), properties.encode());
@@ -268,7 +368,7 @@ fn irregular_blocks_are_seen_by_verify() {
         bend(&mut block);
         let mut index = IndexBuilder::default();
         index.add(block.len() + stored::TRAILER, (b"c", trailer), None);
-        let filter = [vec![1], vec![0xff; 64]].concat();
+        let filter = [vec![2, 1], vec![0xff; 64]].concat();
         let bytes = assemble(&[block], index.finish(), filter, properties.encode());
         open(&bytes, REACHES[0]).expect("right checksums").verify()
     };

@@ -32,6 +32,11 @@ impl TestFile {
         self.lock().clone()
     }
 
+    /// Flips a bit of the byte at `offset`.
+    pub(super) fn flip(&self, offset: u64) {
+        self.lock()[offset as usize] ^= 1;
+    }
+
     /// How often bytes were read.
     pub(super) fn views(&self) -> u64 {
         self.views.load(Ordering::Relaxed)

@@ -1,8 +1,11 @@
 //! Single properties of writing and reading: limits, what is read when, and what memory is taken.
 
-use super::super::ReadMode;
+use super::super::footer::{Footer, Part};
+use super::super::properties::Properties;
+use super::super::{ReadMode, stored};
 use super::*;
 use crate::base::hash::hash64;
+use crate::codec::Codec;
 use crate::error::ErrorKind;
 use crate::iter::EntryCursor;
 
@@ -15,15 +18,27 @@ fn table_of(
     lends: bool,
     cache: Option<Arc<BlockCache>>,
 ) -> (Arc<TestFile>, Arc<Table>) {
-    let (bytes, summary) = write(entries, &options(4096, 10));
+    table_with(entries, &options(4096, 10), lends, cache, KeyFile::default())
+}
+
+fn table_with(
+    entries: &[Entry],
+    options: &TableOptions,
+    lends: bool,
+    cache: Option<Arc<BlockCache>>,
+    kept: KeyFile,
+) -> (Arc<TestFile>, Arc<Table>) {
+    let (bytes, summary) = write(entries, options);
     let file = TestFile::new(bytes, lends);
-    let table = Table::open(file.clone(), IDENTITY, summary.len, cache).expect("whole");
+    let table =
+        Table::open(file.clone(), IDENTITY, summary.len, cache, super::kept(kept)).expect("whole");
     (file, Arc::new(table))
 }
 
 #[test]
 fn order_is_enforced() {
-    let mut builder = TableBuilder::new(TestFile::empty(), IDENTITY, &options(0, 10));
+    let mut builder =
+        TableBuilder::new(TestFile::empty(), IDENTITY, &options(0, 10)).expect("plain");
     let put = |seqno| Trailer::new(seqno, Kind::Put);
     builder.add(b"b", put(5), b"").expect("first");
     for (key, seqno) in [(&b"a"[..], 9), (b"b", 5), (b"b", 6), (b"", 1)] {
@@ -134,10 +149,143 @@ fn memory_is_counted() {
 }
 
 #[test]
+fn what_does_not_stay_takes_no_memory_and_is_read_once() {
+    let entries = numbered(5000);
+    let memory = |kept| table_with(&entries, &options(4096, 10), true, None, kept).1.memory();
+    let [none, filter, keys, both] =
+        [KeyFile::None, KeyFile::Filter, KeyFile::Keys, KeyFile::KeysAndFilter].map(memory);
+    assert!(none < 2500 && filter - none >= 5000 * 10 / 8, "{none} {filter}");
+    assert!(keys - none >= 120 * 20, "{none} {keys}");
+    assert_eq!(both - keys, filter - none);
+    for kept in [KeyFile::None, KeyFile::Filter, KeyFile::Keys] {
+        let cache = Arc::new(BlockCache::new(1 << 20));
+        let (file, table) =
+            table_with(&entries, &options(4096, 10), false, Some(cache.clone()), kept);
+        let after_open = file.views();
+        for (key, ..) in &entries {
+            assert!(table.get(key, hash64(key), 9000).expect("whole").is_some());
+        }
+        let parts = if kept == KeyFile::None { 2 } else { 1 };
+        assert_eq!(file.views() - after_open, table.parts.index.len() as u64 + parts);
+    }
+}
+
+#[test]
+fn the_cache_has_compressed_blocks_plain() {
+    let entries = numbered(2000);
+    for compression in compressions() {
+        let options = TableOptions { compression, ..TableOptions::default() };
+        for lends in [false, true] {
+            let cache = Arc::new(BlockCache::new(1 << 24));
+            let (file, table) =
+                table_with(&entries, &options, lends, Some(cache.clone()), KeyFile::default());
+            let is_packed = table.properties().codec.is_some();
+            assert_eq!(is_packed, compression != Compression::None);
+            let after_open = file.views();
+            for _ in 0..2 {
+                for (key, trailer, value) in &entries {
+                    let found = table.get(key, hash64(key), 3000).expect("whole");
+                    assert_eq!(found, Some((*trailer, value[..].into())));
+                }
+            }
+            let blocks = table.parts.index.len() as u64;
+            assert_eq!(file.views() - after_open, if lends { 0 } else { blocks });
+            let plain: u64 = 2000 * 110;
+            let cached = cache.memory();
+            assert_eq!(cached > plain, !lends || is_packed, "{compression} {cached}");
+            assert_eq!(table.len() < plain / 2, is_packed, "{compression} {}", table.len());
+            let (hits, memory) = (cache.hits(), cache.memory());
+            let mut cursor = table.cursor(ReadMode::Sequential);
+            cursor.seek_to_first().expect("whole");
+            (1..entries.len()).for_each(|_| cursor.next().expect("whole"));
+            assert_eq!((cursor.key(), cache.hits()), (&entries[1999].0[..], hits));
+            assert_eq!(cache.memory(), memory);
+        }
+    }
+}
+
+/// Blocks that would not get smaller stand as they are between those that do.
+#[test]
+fn tables_may_be_mixed() {
+    let mut rng = crate::base::rng::Rng::new(5);
+    let mut entries = numbered(400);
+    for noisy in entries.chunks_mut(80).step_by(2).flatten() {
+        noisy.2 = (0..100).map(|_| rng.next() as u8).collect();
+    }
+    for compression in compressions() {
+        let options = TableOptions { compression, ..TableOptions::default() };
+        let (bytes, _) = write(&entries, &options);
+        for reach in REACHES {
+            let table = open(&bytes, reach).expect("whole");
+            table.verify().expect("whole");
+            for _ in 0..2 {
+                for (key, trailer, value) in &entries {
+                    let found = table.get(key, hash64(key), 900).expect("whole");
+                    assert_eq!(found, Some((*trailer, value[..].into())));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "zstd")]
+#[test]
+fn a_dictionary_is_trained_with_the_first_blocks() {
+    let record = |i: u64| {
+        let id = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        format!(r#"{{"account":"{id:016x}","state":"open","currency":"EUR","limit":{}}}"#, id % 977)
+    };
+    let count = 60_000;
+    let entries: Vec<_> = (0..count)
+        .map(|i| entry(format!("{i:08}").as_bytes(), i + 1, record(i).as_bytes()))
+        .collect();
+    let sizes = [false, true].map(|dictionary| {
+        let compression = Compression::Zstd { level: 3, dictionary };
+        let options = TableOptions { block_size: 600, compression, ..options(600, 0) };
+        let (bytes, summary) = write(&entries, &options);
+        let table = open(&bytes, REACHES[1]).expect("whole");
+        let len = table.parts.footer.range(Part::Dictionary);
+        assert_eq!(!len.is_empty(), dictionary);
+        assert!(len.end - len.start <= (16 << 10) + stored::TRAILER as u64);
+        table.verify().expect("whole");
+        for (key, trailer, value) in entries.iter().step_by(97) {
+            let found = table.get(key, hash64(key), u64::MAX >> 8).expect("whole");
+            assert_eq!(found, Some((*trailer, value[..].into())));
+        }
+        summary.len
+    });
+    assert!(sizes[1] * 10 < sizes[0] * 9, "{sizes:?}");
+}
+
+#[test]
+fn what_was_not_compiled_in_is_not_taken_for_damage() {
+    for codec in [Codec::Snappy, Codec::Zstd].into_iter().filter(|codec| codec.check().is_err()) {
+        let mut properties = Properties { codec: Some(codec), ..Properties::default() }.encode();
+        let mut bytes = Vec::new();
+        stored::seal(&mut bytes, IDENTITY, 0);
+        let mut footer = Footer::new();
+        footer.set(Part::Index, bytes.len() as u64);
+        stored::seal(&mut properties, IDENTITY, bytes.len() as u64);
+        footer.set(Part::Properties, properties.len() as u64);
+        let bytes = [bytes, properties, footer.encode(IDENTITY)].concat();
+        let error = open(&bytes, REACHES[0]).expect_err("not compiled in");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(&format!("feature `{codec}`")), "{error}");
+        let compression = match codec {
+            Codec::Snappy => Compression::Snappy,
+            _ => Compression::Zstd { level: 1, dictionary: false },
+        };
+        let options = TableOptions { compression, ..TableOptions::default() };
+        let builder = TableBuilder::new(TestFile::empty(), IDENTITY, &options);
+        assert_eq!(builder.expect_err("not compiled in").kind(), ErrorKind::Unsupported);
+    }
+}
+
+#[test]
 fn a_newer_version_is_named() {
     let (mut bytes, _) = write(&numbered(3), &options(4096, 10));
     let version = bytes.len() - 12;
-    bytes[version] = 2;
+    bytes[version] = 3;
     let error = open(&bytes, REACHES[0]).expect_err("newer");
     assert_eq!(error.kind(), ErrorKind::NewerFormat);
 }
@@ -147,7 +295,9 @@ fn another_place_or_identity_is_refused() {
     let (bytes, summary) = write(&numbered(3), &options(4096, 10));
     let open = |identity, len| {
         let file = TestFile::new(bytes.clone(), false);
-        Table::open(file, identity, len, None).map(|_| ()).map_err(|error| error.kind())
+        Table::open(file, identity, len, None, super::kept(KeyFile::default()))
+            .map(|_| ())
+            .map_err(|error| error.kind())
     };
     assert_eq!(open(IDENTITY, summary.len), Ok(()));
     assert_eq!(open(IDENTITY + 1, summary.len), Err(ErrorKind::Corruption));
