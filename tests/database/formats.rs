@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turbidite::vfs::{DiskFs, Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, Times};
-use turbidite::{Database, EngineKind, ErrorKind, Keyspace, KeyspaceOptions, Layer, Reducer};
+use turbidite::{
+    Compression, Database, EngineKind, ErrorKind, FilterKind, KeyFile, Keyspace, KeyspaceOptions,
+    Layer, Reducer,
+};
 
 use crate::setup::{files_below, layers, options};
 
@@ -20,6 +23,12 @@ const KEPT: &str = "kept";
 /// With the log, of numbers that are added up.
 const SUMMED: &str = "summed";
 
+/// Tables of version 2 with filters of all kinds, some of them compressed.
+const MIXED: &str = "v2-tables";
+/// The same with the compressions that are not always there.
+#[cfg(all(feature = "snappy", feature = "zstd"))]
+const PACKED: &str = "v2-tables-packed";
+
 /// The values of each key.
 type Map = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
@@ -30,11 +39,14 @@ struct Golden {
     engine: EngineKind,
 }
 
-const GOLDEN: [Golden; 4] = [
+const GOLDEN: &[Golden] = &[
     Golden { name: "v1", engine: EngineKind::Lsm },
     Golden { name: "v1-hash", engine: EngineKind::Hash },
     Golden { name: "v1-btree", engine: EngineKind::Btree },
     Golden { name: "v1-skip", engine: EngineKind::Skip },
+    Golden { name: MIXED, engine: EngineKind::Lsm },
+    #[cfg(all(feature = "snappy", feature = "zstd"))]
+    Golden { name: PACKED, engine: EngineKind::Lsm },
 ];
 
 impl Golden {
@@ -53,8 +65,35 @@ impl Golden {
     fn options(self, name: &str) -> KeyspaceOptions {
         let options = options(self.engine).log([LOGGED, SUMMED].contains(&name));
         match name {
+            _ if self.engine == EngineKind::Lsm => self.tables(name, options),
             KEPT => options.reducer(Reducer::KeepAll).step_unit(2),
             SUMMED => options.reducer(Reducer::Sum).max_level(2),
+            _ => options,
+        }
+    }
+}
+
+impl Golden {
+    /// The options of an LSM-tree.
+    fn tables(self, name: &str, options: KeyspaceOptions) -> KeyspaceOptions {
+        match (self.name, name) {
+            (MIXED, LOGGED) => options
+                .filter(FilterKind::Ribbon)
+                .filter_bits(&[12, 8])
+                .compression(&[Compression::None, Compression::Lz4])
+                .key_file(KeyFile::None)
+                .data_block_size(1024),
+            (MIXED, _) => options.filter(FilterKind::Bloom).key_file(KeyFile::Filter),
+            #[cfg(all(feature = "snappy", feature = "zstd"))]
+            (PACKED, LOGGED) => options
+                .filter_bits(&[5])
+                .compression(&[
+                    Compression::Zstd { level: 3, dictionary: false },
+                    Compression::Zstd { level: 19, dictionary: true },
+                ])
+                .key_file(KeyFile::Keys),
+            #[cfg(all(feature = "snappy", feature = "zstd"))]
+            (PACKED, _) => options.filter(FilterKind::None).compression(&[Compression::Snappy]),
             _ => options,
         }
     }
@@ -323,8 +362,8 @@ fn check(golden: Golden, database: &Database) {
 }
 
 #[test]
-fn version_1_is_read_and_written_on() {
-    for golden in GOLDEN {
+fn every_version_is_read_and_written_on() {
+    for &golden in GOLDEN {
         // What is there stays as it is.
         if std::env::var_os(REGENERATE).is_some() && !golden.dir().exists() {
             store(golden, &generate(golden));
@@ -374,8 +413,8 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
 }
 
 #[test]
-fn version_1_is_read_without_changing_a_byte() {
-    for golden in GOLDEN {
+fn every_version_is_read_without_changing_a_byte() {
+    for &golden in GOLDEN {
         let dir = unpack(golden);
         let before = files_below(dir.path());
         let database = Database::builder(dir.path()).read_only(true).open().unwrap();
@@ -387,7 +426,7 @@ fn version_1_is_read_without_changing_a_byte() {
 
 #[test]
 fn what_the_steps_make_is_what_is_expected() {
-    for golden in GOLDEN {
+    for &golden in GOLDEN {
         let fs = MemoryFs::new();
         for (name, bytes) in generate(golden) {
             fs.write_file(&Path::new("/copy").join(name), &bytes).unwrap();
@@ -399,7 +438,7 @@ fn what_the_steps_make_is_what_is_expected() {
 
 #[test]
 fn what_is_stored_is_small_and_has_all_kinds_of_files() {
-    for golden in GOLDEN {
+    for &golden in GOLDEN {
         let stored = load(golden);
         let size: usize = files_below(&golden.dir()).values().map(Vec::len).sum();
         assert!(size < 512 << 10, "{size} bytes");
@@ -410,6 +449,11 @@ fn what_is_stored_is_small_and_has_all_kinds_of_files() {
             EngineKind::Skip => &[".sorted", manifests[0], manifests[1], "keyspaces/4/manifest-"],
             _ => &[".table", manifests[0], manifests[1]],
         };
+        if golden.engine == EngineKind::Lsm {
+            let version = if golden.name == "v1" { 1 } else { 2 };
+            let mut tables = stored.iter().filter(|(name, _)| name.ends_with(".table"));
+            assert!(tables.all(|(_, bytes)| bytes[bytes.len() - 12] == version), "{golden:?}");
+        }
         for part in ["catalog-", "log/"].iter().chain(kinds) {
             assert!(stored.keys().any(|name| name.contains(part)), "{part}");
         }

@@ -1,6 +1,7 @@
 //! A cursor over the entries of a table.
 //!
-//! Where the file lends its bytes, the cursor walks over them and only tells what it will need next.
+//! Where the file lends its bytes, the cursor walks over them and only tells what it will need next; blocks that are
+//! compressed it decompresses for itself.
 //! Elsewhere it reads *runs*, several neighbouring blocks with one call. A run is kept by the cursor
 //! alone and never enters the cache, so that a scan does not drive out what others need.
 
@@ -77,7 +78,7 @@ impl TableCursor {
     /// The contents of a block, from where they are cheapest.
     fn fetch(&mut self, block: usize) -> Result<View> {
         self.ahead.step(block);
-        if let Some(bytes) = self.table.lent_block(block, self.ahead.mode)? {
+        if let Some(bytes) = self.table.lent_block(block, !self.ahead.is_due())? {
             if !self.run_has(block) {
                 self.announce(block);
             }

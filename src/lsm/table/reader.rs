@@ -359,11 +359,11 @@ impl Table {
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
     }
 
-    /// The contents of a block of a file that lends its bytes; `None` if it does not. If it is compressed it goes through
-    /// the cache, or not, as the cursor's mode says.
-    pub(super) fn lent_block(&self, block: usize, mode: ReadMode) -> Result<Option<View>> {
+    /// The contents of a block of a file that lends its bytes; `None` if it does not. A compressed one comes from the cache
+    /// and is kept there if it is to `stay`; else it is decompressed.
+    pub(super) fn lent_block(&self, block: usize, stay: bool) -> Result<Option<View>> {
         let Some(lent) = &self.lent else { return Ok(None) };
-        if mode == ReadMode::Point && !lent.is_plain(block) {
+        if stay && !lent.is_plain(block) {
             return self.block(block).map(Some);
         }
         let stored = lent.view(self.parts.index.range(block));
