@@ -20,6 +20,8 @@ mod cursor;
 mod entry;
 mod hashed;
 mod list;
+#[cfg(loom)]
+pub(crate) mod models;
 mod order;
 mod skiplist;
 mod stack;

@@ -47,12 +47,7 @@ impl Index for Skiplist {
         self.list(entries).insert(&mut pens.entries, splice, height(rng), new);
     }
 
-    fn get<'a>(
-        &'a self,
-        entries: &'a Entries,
-        key: &[u8],
-        trailer: Trailer,
-    ) -> Option<Entry<'a>> {
+    fn get<'a>(&'a self, entries: &'a Entries, key: &[u8], trailer: Trailer) -> Option<Entry<'a>> {
         let list = self.list(entries);
         let (_, found) = list.not_before(list.target(key, trailer))?;
         (found.key() == key).then_some(found)

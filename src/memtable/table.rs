@@ -35,8 +35,7 @@ pub(super) trait Index: Send + Sync + Sized + 'static {
     /// Writes an entry to the arena of `entries`, and makes it known.
     fn insert(&self, pens: &mut Pens<Self>, entries: &Entries, new: New<'_>);
     /// The newest entry of `key` that is not before `trailer`.
-    fn get<'a>(&'a self, entries: &'a Entries, key: &[u8], trailer: Trailer)
-    -> Option<Entry<'a>>;
+    fn get<'a>(&'a self, entries: &'a Entries, key: &[u8], trailer: Trailer) -> Option<Entry<'a>>;
     /// Places a cursor.
     fn seek<'a>(
         &'a self,

@@ -52,12 +52,7 @@ impl Index for Tagged {
     }
 
     #[inline]
-    fn get<'a>(
-        &'a self,
-        entries: &'a Entries,
-        key: &[u8],
-        trailer: Trailer,
-    ) -> Option<Entry<'a>> {
+    fn get<'a>(&'a self, entries: &'a Entries, key: &[u8], trailer: Trailer) -> Option<Entry<'a>> {
         let find = |newest: Place| {
             // SAFETY: the place comes from the tags, which got it after its entry was written, by release and acquire.
             let newest = unsafe { Entry::at(entries.arena(), newest) };

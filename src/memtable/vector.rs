@@ -30,12 +30,7 @@ impl Index for Vector {
         draft.finish(&mut pens.entries, Links::None);
     }
 
-    fn get<'a>(
-        &'a self,
-        entries: &'a Entries,
-        key: &[u8],
-        trailer: Trailer,
-    ) -> Option<Entry<'a>> {
+    fn get<'a>(&'a self, entries: &'a Entries, key: &[u8], trailer: Trailer) -> Option<Entry<'a>> {
         self.orders.get(entries, key, trailer)
     }
 

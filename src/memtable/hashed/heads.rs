@@ -61,7 +61,8 @@ impl Heads {
         let len = size_of::<Header>() + size_of::<AtomicU64>() * links.len();
         let (place, start) = self.arena.allocate(pen, Kind::Head, len, ALIGN);
         let levels = links.len() as u32;
-        let header = Header { levels, entries: AtomicU32::new(entries), witness: Witness::written() };
+        let header =
+            Header { levels, entries: AtomicU32::new(entries), witness: Witness::written() };
         // SAFETY: the piece has room for the header and the links, is aligned for both, and is not yet shared.
         unsafe {
             start.cast::<Header>().write(header);
@@ -84,10 +85,8 @@ impl Heads {
             let start = self.arena.resolve(place);
             let header = start.cast::<Header>().as_ref();
             header.witness.read();
-            let links = std::slice::from_raw_parts(
-                links_behind(start).as_ptr(),
-                header.levels as usize,
-            );
+            let links =
+                std::slice::from_raw_parts(links_behind(start).as_ptr(), header.levels as usize);
             Head { header, links }
         }
     }

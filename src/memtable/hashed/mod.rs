@@ -44,7 +44,11 @@ pub(super) struct Lists {
 impl Lists {
     /// Skip lists, low ones at first.
     pub(super) fn skip(prefix: u32) -> Self {
-        Self { prefix: prefix as usize, levels: LEVELS.min(4), few: if cfg!(loom) { 1 } else { 256 } }
+        Self {
+            prefix: prefix as usize,
+            levels: LEVELS.min(4),
+            few: if cfg!(loom) { 1 } else { 256 },
+        }
     }
 
     /// Linked lists, as long as they are short.
@@ -198,12 +202,7 @@ impl Index for Hashed {
         }
     }
 
-    fn get<'a>(
-        &'a self,
-        entries: &'a Entries,
-        key: &[u8],
-        trailer: Trailer,
-    ) -> Option<Entry<'a>> {
+    fn get<'a>(&'a self, entries: &'a Entries, key: &[u8], trailer: Trailer) -> Option<Entry<'a>> {
         let find = |head| self.get_in(entries, head, key, trailer);
         let found = self.tags.find(self.tag(key)).and_then(find);
         found.or_else(|| self.tags.crowd().and_then(find))

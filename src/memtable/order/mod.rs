@@ -13,6 +13,8 @@
 //! too; the writer of the memtable never does, and readers never wait for that. A reader may keep an order that is not
 //! up to date: it has all entries that were there when it was.
 
+#[cfg(loom)]
+pub(super) mod model;
 mod tree;
 mod walk;
 
@@ -233,11 +235,7 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 /// What keys of the first `count` entries start with, mostly; these entries in order; and the last that came.
-fn sorted(
-    entries: &Arena,
-    count: u64,
-    account: &Account,
-) -> (Vec<u8>, Vec<Slot>, Option<Place>) {
+fn sorted(entries: &Arena, count: u64, account: &Account) -> (Vec<u8>, Vec<Slot>, Option<Place>) {
     let mut prefix = shared_prefix(Walk::new(entries, count.min(LEARN_FROM)));
     loop {
         let (mut shared, mut strangers) = (prefix.len(), 0);

@@ -36,9 +36,9 @@ use crate::base::key::compare;
 use crate::base::prefetch::prefetch;
 
 /// Slots of a node.
-const SLOTS: usize = 15;
+const SLOTS: usize = if cfg!(loom) { 3 } else { 15 };
 /// How many slots of a full node go with one that comes behind them.
-const COMPANY: usize = 3;
+const COMPANY: usize = if cfg!(loom) { 1 } else { 3 };
 /// More levels than the 4 GiB of an arena have room for.
 const MAX_HEIGHT: usize = 12;
 

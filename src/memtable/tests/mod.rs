@@ -92,8 +92,7 @@ impl Checked {
         cursor.seek_to_last().unwrap();
         check_walk(cursor, &expected, expected.len().checked_sub(1), -1, usize::MAX);
         let behind = (key.to_vec(), age(at));
-        let split =
-            expected.partition_point(|(key, seqno, _)| (key.clone(), age(*seqno)) < behind);
+        let split = expected.partition_point(|(key, seqno, _)| (key.clone(), age(*seqno)) < behind);
         let in_front = split.checked_sub(1);
         for (way, steps) in [(1, 9), (-1, 9)] {
             cursor.seek(key, Trailer::visible_at(at)).unwrap();
@@ -129,7 +128,11 @@ fn check_walk(
         if step == steps || !cursor.is_valid() {
             break;
         }
-        if way > 0 { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+        if way > 0 {
+            cursor.next().unwrap()
+        } else {
+            cursor.prev().unwrap()
+        }
         at = at.and_then(|at| at.checked_add_signed(way));
     }
 }

@@ -168,7 +168,9 @@ fn walks_within_prefixes_see_what_was_there(kind: MemtableKind) {
                 cursor.seek(format!("{group:03}/").as_bytes(), Trailer::NEWEST).unwrap();
                 let mut was_there = 0;
                 let mut before = Vec::new();
-                while cursor.is_valid() && cursor.key().starts_with(format!("{group:03}/").as_bytes()) {
+                while cursor.is_valid()
+                    && cursor.key().starts_with(format!("{group:03}/").as_bytes())
+                {
                     assert!(cursor.key() > &before[..]);
                     before = cursor.key().to_vec();
                     was_there += u64::from(cursor.trailer().seqno() <= last);
