@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::iter::{Either, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Work};
 use crate::memtable::{Frozen, MemtableCursor, Memtables};
-use crate::options::{EngineKind, TreeOptions};
+use crate::options::{EngineKind, MemtableKind, TreeOptions};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
 use crate::vfs::{Access, Layer};
 
@@ -152,7 +152,7 @@ impl Store {
             most_kept,
         ));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
-        let memtables = Memtables::new(&context.budget);
+        let memtables = Memtables::new(MemtableKind::default(), &context.budget);
         let unused = writer.space().unused();
         let state = State { memtables, root, older: Vec::new(), meta, unused };
         Ok(Arc::new_cyclic(|this| Self {
@@ -194,7 +194,8 @@ impl Store {
     }
 
     fn freeze(&self, last: Seqno) {
-        let next = self.state.load().memtables.next(&self.context.budget);
+        let kind = MemtableKind::default();
+        let next = self.state.load().memtables.next(kind, &self.context.budget);
         let Some(next) = next else { return };
         self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();

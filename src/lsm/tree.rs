@@ -83,7 +83,7 @@ impl Tree {
         let budget = &context.budget;
         let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
         let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
-        let memtables = Memtables::new(budget);
+        let memtables = Memtables::new(options.memtable(), budget);
         let pressure = policy::pressure(&version);
         let state = State { memtables, version: Arc::new(version) };
         Arc::new_cyclic(|this| Self {
@@ -116,7 +116,8 @@ impl Tree {
 
     /// Freezes the active memtable at `last` and starts a new one.
     fn freeze(&self, last: Seqno) {
-        let next = self.state.load().memtables.next(&self.context.budget);
+        let kind = self.options.load().memtable();
+        let next = self.state.load().memtables.next(kind, &self.context.budget);
         let Some(next) = next else { return };
         self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();

@@ -15,6 +15,18 @@ pub(super) struct Account {
     is_open: Mutex<bool>,
 }
 
+/// Memory that is needed for a while.
+pub(super) struct Scratch<'a> {
+    account: &'a Account,
+    bytes: usize,
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        self.account.shrink(self.bytes);
+    }
+}
+
 impl Account {
     pub(super) fn new(budget: Arc<Budget>) -> Self {
         Self { budget, bytes: AtomicUsize::new(0), is_open: Mutex::new(true) }
@@ -44,6 +56,12 @@ impl Account {
         if *is_open {
             self.budget.shrink_memtables(bytes);
         }
+    }
+
+    /// Counts `bytes` for as long as what is given lives.
+    pub(super) fn scratch(&self, bytes: usize) -> Scratch<'_> {
+        self.grow(bytes);
+        Scratch { account: self, bytes }
     }
 
     /// From now on nothing of it counts against the budget.

@@ -14,8 +14,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
+use super::sync::{AtomicPtr, Ordering};
 use crate::budget::Budget;
 
 /// Places are multiples of this many bytes, and so aligned.
@@ -40,7 +41,10 @@ pub(super) enum Kind {
     Segment,
     Leaf,
     Inner,
+    Head,
 }
+
+const KINDS: usize = 5;
 
 /// What stands where an entry would begin, when the next one is the first of the next chunk. No trailer looks
 /// like it.
@@ -68,7 +72,7 @@ pub(super) struct Pen {
     tables: Vec<NonNull<Table>>,
     chunks: Vec<Chunk>,
     large: Vec<NonNull<[u8]>>,
-    current: [Current; 4],
+    current: [Current; KINDS],
     budget: Arc<Budget>,
 }
 

@@ -1,30 +1,39 @@
 //! How an entry lies in a memtable's arena.
 //!
 //! ```text
-//! entry := trailer u64, key length u32 (its three top bits are flags), value length u32, key, value, links
+//! entry := trailer u64, key length u32 (its eight top bits are flags), value length u32, tower, key, value, links
+//! tower := a word for each level of the list that the entry is in; nothing if it is in none
 //! links := nothing, or older u32, or older u32, jump u32, rank u32
 //! ```
-//! Aligned to 16. A value too large for a chunk of the arena is replaced by its address.
+//! Aligned to 16. A value too large for a chunk of the arena is replaced by its address. The flags are: value out of line,
+//! older, jump, a free bit, and four bits with the number of words in the tower, which [`list`](super::list) fills.
 //!
 //! *Older* is the place of the next older entry of the same chain: as a rule, of the same key. Entries that have many
 //! older ones also have a *jump*, far down the chain, so that one as of an earlier time is found in a logarithmic
 //! number of steps (the jump pointers of Myers, *An applicative random-access stack*, 1983). Their *rank* counts
 //! those that have a jump.
 //!
-//! Thread safety: an entry is written before its place is known to anyone, and never changed.
+//! Thread safety: an entry is written before its place is known to anyone, and never changed but for its tower, which is
+//! made of atomics.
 
 use std::ptr::NonNull;
 
 use super::arena::{Arena, Kind, Pen, Place};
+use super::sync::{AtomicU64, Witness};
 use crate::base::Trailer;
 
-const HEADER: usize = 16;
+const HEADER: usize = 16 + size_of::<Witness>();
 const MOST_LINKS: usize = 12;
 const ALIGN: usize = 16;
 const OUT_OF_LINE: u32 = 1 << 31;
 const HAS_OLDER: u32 = 1 << 30;
 const HAS_JUMP: u32 = 1 << 29;
-const FLAGS: u32 = OUT_OF_LINE | HAS_OLDER | HAS_JUMP;
+/// Where the number of words in the tower stands.
+const HEIGHT_SHIFT: u32 = 24;
+const HEIGHT_BITS: u32 = 4;
+const KEY_LEN: u32 = (1 << HEIGHT_SHIFT) - 1;
+/// The most words a tower may have.
+pub(super) const MAX_HEIGHT: usize = (1 << HEIGHT_BITS) - 1;
 /// Values above this many bytes have memory of their own.
 pub(super) const LARGE: usize = Arena::largest() / 4;
 
@@ -43,6 +52,17 @@ pub(super) struct Entry<'a> {
     arena: std::marker::PhantomData<&'a Arena>,
 }
 
+// SAFETY: it is a reference to bytes that do not change, and to atomics.
+unsafe impl Send for Entry<'_> {}
+
+/// What an entry is to say.
+#[derive(Clone, Copy)]
+pub(super) struct New<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) trailer: Trailer,
+    pub(super) value: &'a [u8],
+}
+
 /// An entry that nobody knows yet. Its links come last: the memory where they are looked up is on its way while
 /// the rest is written.
 pub(super) struct Draft {
@@ -53,8 +73,19 @@ pub(super) struct Draft {
 }
 
 impl Links {
+    /// Those of an entry that comes in front of the one at `older`, if there is one; with a jump if that has `many` others
+    /// behind it.
+    #[inline]
+    pub(super) fn in_front_of(arena: &Arena, older: Option<Place>, many: bool) -> Self {
+        match older {
+            None => Self::None,
+            Some(older) if many => Self::with_jump(arena, older),
+            Some(older) => Self::Older(older),
+        }
+    }
+
     /// Those of an entry that comes in front of the one at `older`, with a jump.
-    pub(super) fn with_jump(arena: &Arena, older: Place) -> Self {
+    fn with_jump(arena: &Arena, older: Place) -> Self {
         // The last one that has no jump counts as number 0, and as its own jump.
         let jump_and_rank = |place| match entry(arena, place).links() {
             Self::Jump { jump, rank, .. } => (jump, rank),
@@ -87,17 +118,14 @@ impl Links {
 }
 
 impl Draft {
-    /// Writes all of an entry but its links, at the end of the arena.
-    pub(super) fn new(
-        arena: &Arena,
-        pen: &mut Pen,
-        key: &[u8],
-        trailer: Trailer,
-        value: &[u8],
-    ) -> Self {
+    /// Writes all of an entry but its links, at the end of the arena. `tower` are the words of its tower.
+    #[inline]
+    pub(super) fn new(arena: &Arena, pen: &mut Pen, tower: &[u64], new: New<'_>) -> Self {
+        let New { key, trailer, value } = new;
+        debug_assert!(tower.len() <= MAX_HEIGHT && key.len() <= KEY_LEN as usize);
         let large = value.len() > LARGE;
         let kept = large.then(|| arena.keep_large(pen, value));
-        let flags = if large { OUT_OF_LINE } else { 0 };
+        let flags = if large { OUT_OF_LINE } else { 0 } | (tower.len() as u32) << HEIGHT_SHIFT;
         let links_at = links_at(flags, key.len(), value.len());
         let (place, start) = arena.allocate(pen, Kind::Entry, links_at + MOST_LINKS, ALIGN);
         let key_len_and_flags = key.len() as u32 | flags;
@@ -107,8 +135,13 @@ impl Draft {
             at.cast::<u64>().write(trailer.bits());
             at.add(8).cast::<u32>().write(key_len_and_flags);
             at.add(12).cast::<u32>().write(value.len() as u32);
-            at.add(HEADER).copy_from_nonoverlapping(key.as_ptr(), key.len());
-            let value_at = at.add(HEADER + key.len());
+            let words = at.add(HEADER).cast::<AtomicU64>();
+            for (level, &word) in tower.iter().enumerate() {
+                words.add(level).write(AtomicU64::new(word));
+            }
+            let key_at = words.add(tower.len()).cast::<u8>();
+            key_at.copy_from_nonoverlapping(key.as_ptr(), key.len());
+            let value_at = key_at.add(key.len());
             match kept {
                 Some(kept) => value_at.cast::<NonNull<u8>>().write_unaligned(kept),
                 None => value_at.copy_from_nonoverlapping(value.as_ptr(), value.len()),
@@ -130,6 +163,7 @@ impl Draft {
                 }
             }
             self.start.add(8).cast::<u32>().write(self.key_len_and_flags | links.flags());
+            witness(self.start).write(Witness::written());
         }
         let room = self.links_at + MOST_LINKS;
         Arena::trim(pen, Kind::Entry, room, self.links_at + links.len());
@@ -145,8 +179,21 @@ impl<'a> Entry<'a> {
     /// release store and an acquire load.
     #[inline]
     pub(super) unsafe fn at(arena: &'a Arena, place: Place) -> Self {
-        // SAFETY: as the caller promises.
-        Self { start: unsafe { arena.resolve(place) }, arena: std::marker::PhantomData }
+        // SAFETY: as the caller promises. An entry has a witness.
+        unsafe {
+            let start = arena.resolve(place);
+            witness(start).as_ref().read();
+            Self { start, arena: std::marker::PhantomData }
+        }
+    }
+
+    /// The same entry, for longer than is known of its arena.
+    ///
+    /// # Safety
+    /// It is not used after the arena.
+    #[inline]
+    pub(super) unsafe fn for_long(self) -> Entry<'static> {
+        Entry { start: self.start, arena: std::marker::PhantomData }
     }
 
     /// Its first byte.
@@ -176,7 +223,7 @@ impl<'a> Entry<'a> {
 
     #[inline]
     fn key_len(self) -> usize {
-        (self.key_len_and_flags() & !FLAGS) as usize
+        (self.key_len_and_flags() & KEY_LEN) as usize
     }
 
     /// What comes behind it in its chain.
@@ -200,19 +247,29 @@ impl<'a> Entry<'a> {
 
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
-        // SAFETY: the key lies behind the header, is that long, and never changes.
-        unsafe { std::slice::from_raw_parts(self.start.add(HEADER).as_ptr(), self.key_len()) }
+        let flags = self.key_len_and_flags();
+        let len = (flags & KEY_LEN) as usize;
+        // SAFETY: the key lies behind the tower, is that long, and never changes.
+        unsafe { std::slice::from_raw_parts(self.start.add(key_at(flags)).as_ptr(), len) }
+    }
+
+    /// The words that lists go by.
+    #[inline]
+    pub(super) fn tower(self) -> &'a [AtomicU64] {
+        let height = height(self.key_len_and_flags());
+        // SAFETY: behind the header there are so many, aligned, and they live as long as the entry.
+        unsafe { std::slice::from_raw_parts(self.start.add(HEADER).cast().as_ptr(), height) }
     }
 
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
-        let key = self.key();
+        let flags = self.key_len_and_flags();
         let len = self.value_len();
         // SAFETY: the value, or its address, lies behind the key, and the arena keeps both unchanged as long
         // as it lives.
         unsafe {
-            let at = key.as_ptr().add(key.len());
-            if self.key_len_and_flags() & OUT_OF_LINE == 0 {
+            let at = self.start.add(key_at(flags) + (flags & KEY_LEN) as usize).as_ptr();
+            if flags & OUT_OF_LINE == 0 {
                 return std::slice::from_raw_parts(at, len);
             }
             let kept = at.cast::<NonNull<u8>>().read_unaligned();
@@ -227,10 +284,28 @@ impl<'a> Entry<'a> {
     }
 }
 
+#[inline]
+fn height(flags: u32) -> usize {
+    (flags >> HEIGHT_SHIFT) as usize & MAX_HEIGHT
+}
+
+/// Where the key of an entry lies.
+#[inline]
+fn key_at(flags: u32) -> usize {
+    HEADER + height(flags) * size_of::<AtomicU64>()
+}
+
+/// Where the witness of the entry at `start` stands.
+#[inline]
+fn witness(start: NonNull<u8>) -> NonNull<Witness> {
+    // SAFETY: every entry has a whole header, whose end it is.
+    unsafe { start.add(HEADER - size_of::<Witness>()).cast() }
+}
+
 /// Where the links of an entry lie.
 #[inline]
 fn links_at(flags: u32, key: usize, value: usize) -> usize {
-    HEADER + key + if flags & OUT_OF_LINE == 0 { value } else { size_of::<NonNull<u8>>() }
+    key_at(flags) + key + if flags & OUT_OF_LINE == 0 { value } else { size_of::<NonNull<u8>>() }
 }
 
 /// The entry at a place that a chain names.

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Memtable, MemtableCursor};
+use super::{Memtable, MemtableCursor, new};
 use crate::base::{Seqno, Slice, Trailer};
 use crate::budget::Budget;
+use crate::options::MemtableKind;
 
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
-    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) memtable: Arc<dyn Memtable>,
     /// The state it was cut at: all writes up to here are in it or in what is older.
     pub(crate) last: Seqno,
 }
@@ -17,21 +18,20 @@ pub(crate) struct Frozen {
 /// The memtables at one moment. Never changed as a whole; only the active one grows.
 #[derive(Clone, Debug)]
 pub(crate) struct Memtables {
-    pub(crate) active: Arc<Memtable>,
+    pub(crate) active: Arc<dyn Memtable>,
     /// Newest first.
     pub(crate) frozen: Vec<Frozen>,
 }
 
 impl Memtables {
-    /// An empty active one.
-    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
-        let active = Arc::new(Memtable::new(Arc::clone(budget)));
-        Self { active, frozen: Vec::new() }
+    /// An empty active one of a kind.
+    pub(crate) fn new(kind: MemtableKind, budget: &Arc<Budget>) -> Self {
+        Self { active: new(kind, budget), frozen: Vec::new() }
     }
 
     /// All of them, newest first, but for empty ones.
     #[inline]
-    fn all(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Memtable>> {
         let frozen = self.frozen.iter().map(|frozen| &frozen.memtable);
         std::iter::once(&self.active).chain(frozen).filter(|memtable| !memtable.is_empty())
     }
@@ -44,16 +44,21 @@ impl Memtables {
 
     /// A cursor over each.
     pub(crate) fn cursors(&self) -> impl Iterator<Item = MemtableCursor> {
-        self.all().map(Memtable::cursor)
+        self.all().map(|memtable| memtable.cursor())
     }
 
-    /// An empty memtable to go on with when the active one is frozen; `None` if that is empty.
-    pub(crate) fn next(&self, budget: &Arc<Budget>) -> Option<Arc<Memtable>> {
-        (!self.active.is_empty()).then(|| Arc::new(Memtable::new(Arc::clone(budget))))
+    /// An empty memtable to go on with when the active one is frozen, which may be of another kind; `None` if that is
+    /// empty.
+    pub(crate) fn next(
+        &self,
+        kind: MemtableKind,
+        budget: &Arc<Budget>,
+    ) -> Option<Arc<dyn Memtable>> {
+        (!self.active.is_empty()).then(|| new(kind, budget))
     }
 
     /// Freezes the active one at `last`, and goes on with `next`.
-    pub(crate) fn freeze(&mut self, next: Arc<Memtable>, last: Seqno) {
+    pub(crate) fn freeze(&mut self, next: Arc<dyn Memtable>, last: Seqno) {
         let memtable = std::mem::replace(&mut self.active, next);
         self.frozen.insert(0, Frozen { memtable, last });
     }
@@ -90,15 +95,16 @@ mod tests {
     use crate::base::Kind;
 
     #[test]
-    fn newer_memtables_come_first() {
+    fn newer_memtables_come_first_whatever_their_kinds() {
         let budget = Arc::new(Budget::new(8 << 20));
-        let mut memtables = Memtables::new(&budget);
-        assert!(memtables.next(&budget).is_none() && memtables.oldest().is_none());
-        for seqno in 1..=3 {
+        let kinds = [MemtableKind::Vector, MemtableKind::Skiplist, MemtableKind::Tagged];
+        let mut memtables = Memtables::new(MemtableKind::HashLinklist { prefix: 2 }, &budget);
+        assert!(memtables.next(kinds[0], &budget).is_none() && memtables.oldest().is_none());
+        for (seqno, kind) in (1..).zip(kinds) {
             let trailer = Trailer::new(seqno, Kind::Put);
             memtables.active.insert(b"same", trailer, &seqno.to_le_bytes());
             memtables.active.insert(&[b's', b'a', seqno as u8], trailer, b"");
-            memtables.freeze(memtables.next(&budget).unwrap(), seqno);
+            memtables.freeze(memtables.next(kind, &budget).unwrap(), seqno);
         }
         for at in 1..=3 {
             let (trailer, value) = memtables.get(b"same", at).unwrap();

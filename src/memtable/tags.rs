@@ -1,5 +1,5 @@
-//! The memtable's index for gets: for the hash of each key, the newest entry. It knows no order, and a put
-//! meets two lines of it, which lie side by side.
+//! A hash table that grows beside its readers: for the hash of each key, the newest entry; or, for that of what keys begin
+//! with, the list they are in. It knows no order, and a put meets two lines of it, which lie side by side.
 //!
 //! It is an extendible hash table (Fagin et al., 1979). The first bits of a key's *tag*, 32 bits of its hash, choose a
 //! segment by way of the directory, and the last ones a bucket of the segment. When a bucket is full, the segment gives
@@ -8,39 +8,37 @@
 //!
 //! ```text
 //! segment := 32 buckets of 16 slots                                                     4096 bytes
-//! slot    := 0, or tag (32 bits), versions (4 bits: 1 to 15, and then it stays 15), place of the newest entry (28 bits)
+//! slot    := 0, or tag (32 bits), times it was filled (4 bits: 1 to 15, and then it stays 15), place (28 bits)
 //! ```
 //!
-//! Entries with the same tag are one chain, newest first, which their links make. As a rule they are the versions of one
-//! key. Keys are not compared when an entry is added: it becomes the first of its chain.
+//! Keys are not compared: what has the same tag shares a slot, and whoever fills it says how.
 //!
 //! If the directory would grow out of proportion, because someone knows keys with like tags, what finds no room is
-//! put into one chain of the table's own, the *crowd*. Its keys are found, slowly. Tags depend on a seed, so it takes
-//! luck.
+//! put into a place of the table's own, the *crowd*. Its keys are found, slowly. Tags depend on a seed, so it takes
+//! luck. A tag that is in the crowd may find a slot later.
 //!
-//! Thread safety: one writer at a time, which callers see to. An entry is complete before a release store of
+//! Thread safety: one writer at a time, which callers see to. What a place leads to is complete before a release store of
 //! its slot. When a segment is split, the new one is known before slots are taken out of the old one. So
 //! readers that found nothing look whether the tag has moved to another segment meanwhile, and then look there.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::arena::{Arena, Kind, PLACE_BITS, Pen, Place};
-use super::entry::Links;
+use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Witness, fence, seed};
 use crate::base::prefetch::prefetch;
 use crate::budget::Budget;
 
-const WAYS: usize = 16;
-const BUCKETS: usize = 32;
+// A model has segments of one slot, so that there is something to try with two keys.
+const WAYS: usize = if cfg!(loom) { 1 } else { 16 };
+const BUCKETS: usize = if cfg!(loom) { 1 } else { 32 };
 const TAG_BITS: u32 = 32;
 /// The directory has no more than this many times as many entries as there are keys.
-const KEYS_FOR_DIRECTORY_ENTRY: u64 = 16;
+const KEYS_FOR_DIRECTORY_ENTRY: u64 = if cfg!(loom) { 0 } else { 16 };
 /// The bits of a tag that do not choose a bucket.
 const MAX_DEPTH: u32 = TAG_BITS - BUCKETS.ilog2();
-/// Where versions are no longer counted, and entries get jumps.
-const MOST_VERSIONS: u32 = 15;
+/// Where it is no longer counted how often a slot was filled.
+pub(super) const MOST_FILLS: u32 = 15;
 /// No crowd.
 const NOBODY: u32 = u32::MAX;
 
@@ -49,20 +47,22 @@ type Bucket = [AtomicU64; WAYS];
 #[repr(C, align(64))]
 struct Segment {
     buckets: [Bucket; BUCKETS],
+    witness: Witness,
 }
 
 /// What a slot in use holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Slot {
     tag: u32,
-    versions: u32,
-    newest: Place,
+    fills: u32,
+    place: Place,
 }
 
 /// The first bits of a tag, and the segment they lead to.
 struct Directory {
     depth: u32,
     segments: Box<[AtomicPtr<Segment>]>,
+    witness: Witness,
 }
 
 /// What only the writer may touch. It owns all memory of the index, which readers have pointers to.
@@ -99,30 +99,26 @@ impl Slot {
     fn from_word(word: u64) -> Self {
         Self {
             tag: (word >> TAG_BITS) as u32,
-            versions: word as u32 >> PLACE_BITS,
-            newest: word as u32 & ((1 << PLACE_BITS) - 1),
+            fills: word as u32 >> PLACE_BITS,
+            place: word as u32 & ((1 << PLACE_BITS) - 1),
         }
     }
 
-    /// Never 0, as there is a version.
+    /// Never 0, as it is filled.
     fn word(self) -> u64 {
-        u64::from(self.tag) << TAG_BITS | u64::from(self.versions << PLACE_BITS | self.newest)
-    }
-
-    /// The links of an entry that comes in front of its newest.
-    fn links(self, entries: &Arena) -> Links {
-        match self.versions {
-            MOST_VERSIONS => Links::with_jump(entries, self.newest),
-            _ => Links::Older(self.newest),
-        }
+        u64::from(self.tag) << TAG_BITS | u64::from(self.fills << PLACE_BITS | self.place)
     }
 }
 
-/// A slot of the index, and what it is to hold, but for the place.
+/// Where a place goes in.
 pub(super) struct Opening<'a> {
+    /// `None`: into the crowd.
     slot: Option<&'a AtomicU64>,
     tag: u32,
-    versions: u32,
+    /// What is there so far.
+    pub(super) before: Option<Place>,
+    /// How often the slot was filled, at most [`MOST_FILLS`] times as far as it knows; 0 for the crowd.
+    pub(super) fills: u32,
 }
 
 impl Tags {
@@ -132,11 +128,12 @@ impl Tags {
         let mut pen = Pen::new(budget);
         let segment = new_segment(&arena, &mut pen);
         let segments = Box::new([AtomicPtr::new(segment.as_ptr())]);
-        let directory = NonNull::from(Box::leak(Box::new(Directory { depth: 0, segments })));
+        let directory = Directory { depth: 0, segments, witness: Witness::written() };
+        let directory = NonNull::from(Box::leak(Box::new(directory)));
         let tags = Self {
             directory: AtomicPtr::new(directory.as_ptr()),
             crowd: AtomicU32::new(NOBODY),
-            seed: RandomState::new().hash_one(0),
+            seed: seed(),
             arena,
         };
         (tags, TagsPen { pen, directories: vec![directory], depths: vec![0] })
@@ -161,15 +158,15 @@ impl Tags {
         prefetch(&bucket[WAYS - 1]);
     }
 
-    /// The newest entry with `tag`.
+    /// What was filled in last for `tag`, but for the crowd.
     #[inline]
-    pub(super) fn newest(&self, tag: u32) -> Option<Place> {
+    pub(super) fn find(&self, tag: u32) -> Option<Place> {
         let mut segment = self.segment(tag);
         loop {
             if let Some((_, slot)) = segment.find(tag) {
                 // Pairs with the release store of the slot.
                 fence(Ordering::Acquire);
-                return Some(slot.newest);
+                return Some(slot.place);
             }
             // If the tag had been taken out of the segment, this sees where to.
             fence(Ordering::Acquire);
@@ -181,45 +178,39 @@ impl Tags {
         }
     }
 
-    /// The first entry of the crowd.
+    /// What was filled in last for the crowd.
     #[inline]
     pub(super) fn crowd(&self) -> Option<Place> {
         Some(self.crowd.load(Ordering::Acquire)).filter(|&place| place != NOBODY)
     }
 
-    /// A slot for a new entry with `tag`, and the links the entry gets. There are `keys` at most so far.
+    /// Where a place for `tag` goes in. There are `keys` different ones at most so far.
     #[inline]
-    pub(super) fn open(
-        &self,
-        pen: &mut TagsPen,
-        tag: u32,
-        entries: &Arena,
-        keys: u64,
-    ) -> (Opening<'_>, Links) {
+    pub(super) fn open(&self, pen: &mut TagsPen, tag: u32, keys: u64) -> Opening<'_> {
         loop {
             let segment = self.segment(tag);
-            if let Some((place, slot)) = segment.find(tag) {
-                let versions = (slot.versions + 1).min(MOST_VERSIONS);
-                return (Opening { slot: Some(place), tag, versions }, slot.links(entries));
+            if let Some((word, slot)) = segment.find(tag) {
+                let Slot { fills, place, .. } = slot;
+                return Opening { slot: Some(word), tag, before: Some(place), fills };
             }
             let slot = segment.free_slot(tag);
             if slot.is_some() {
-                return (Opening { slot, tag, versions: 1 }, Links::None);
+                return Opening { slot, tag, before: None, fills: 0 };
             }
             if !self.split(pen, tag, keys) {
-                let links = self.crowd().map_or(Links::None, Links::Older);
-                return (Opening { slot: None, tag, versions: 0 }, links);
+                return Opening { slot: None, tag, before: self.crowd(), fills: 0 };
             }
         }
     }
 
-    /// Makes the entry at `newest` known.
+    /// Makes `place` known.
     #[inline]
-    pub(super) fn fill(&self, opening: &Opening<'_>, newest: Place) {
-        let Opening { slot, tag, versions } = *opening;
-        match slot {
-            Some(slot) => slot.store(Slot { tag, versions, newest }.word(), Ordering::Release),
-            None => self.crowd.store(newest, Ordering::Release),
+    pub(super) fn fill(&self, opening: &Opening<'_>, place: Place) {
+        let fills = (opening.fills + 1).min(MOST_FILLS);
+        let word = Slot { tag: opening.tag, fills, place }.word();
+        match opening.slot {
+            Some(slot) => slot.store(word, Ordering::Release),
+            None => self.crowd.store(place, Ordering::Release),
         }
     }
 
@@ -227,7 +218,9 @@ impl Tags {
     fn directory(&self) -> &Directory {
         // SAFETY: directories were complete before they were stored with release, and live as long as the writer's
         // part, which the memtable drops with this.
-        unsafe { &*self.directory.load(Ordering::Acquire) }
+        let directory = unsafe { &*self.directory.load(Ordering::Acquire) };
+        directory.witness.read();
+        directory
     }
 
     #[inline]
@@ -235,7 +228,9 @@ impl Tags {
         let directory = self.directory();
         let segment = directory.segments[directory.index(tag)].load(Ordering::Acquire);
         // SAFETY: as for directories.
-        unsafe { &*segment }
+        let segment = unsafe { &*segment };
+        segment.witness.read();
+        segment
     }
 
     // ---- growing ----
@@ -280,8 +275,8 @@ impl Tags {
         }
         let segment = |i: usize| AtomicPtr::new(old.segments[i / 2].load(Ordering::Relaxed));
         let segments = (0..len).map(segment).collect();
-        let new = Box::new(Directory { depth: old.depth + 1, segments });
-        let new = NonNull::from(Box::leak(new));
+        let new = Directory { depth: old.depth + 1, segments, witness: Witness::written() };
+        let new = NonNull::from(Box::leak(Box::new(new)));
         pen.depths = (0..len).map(|i| pen.depths[i / 2]).collect();
         pen.directories.push(new);
         self.directory.store(new.as_ptr(), Ordering::Release);
@@ -327,15 +322,15 @@ fn new_segment(arena: &Arena, pen: &mut Pen) -> NonNull<Segment> {
     let (_, start) =
         arena.allocate(pen, Kind::Segment, size_of::<Segment>(), align_of::<Segment>());
     let segment = start.cast::<Segment>();
-    // SAFETY: the piece is as large as a segment and aligned like one, and not yet shared; a segment of zeros
-    // is an empty one.
-    unsafe { segment.write_bytes(0, 1) };
+    let buckets = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+    // SAFETY: the piece is as large as a segment and aligned like one, and not yet shared.
+    unsafe { segment.write(Segment { buckets, witness: Witness::written() }) };
     segment
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Draft, Entry, find_in_chain};
+    use super::super::entry::{Draft, Entry, Links, New, find_in_chain};
     use super::*;
     use crate::base::{Kind, Trailer};
 
@@ -364,9 +359,10 @@ mod tests {
             self.count += 1;
             let (key, trailer) = (number.to_le_bytes(), Trailer::new(self.count, Kind::Put));
             let pen = &mut self.entries_pen;
-            let draft = Draft::new(&self.entries, pen, &key, trailer, b"");
-            let keys = self.count - 1;
-            let (opening, links) = self.tags.open(&mut self.pen, tag, &self.entries, keys);
+            let draft = Draft::new(&self.entries, pen, &[], New { key: &key, trailer, value: b"" });
+            let opening = self.tags.open(&mut self.pen, tag, self.count - 1);
+            let many = opening.fills == MOST_FILLS;
+            let links = Links::in_front_of(&self.entries, opening.before, many);
             self.tags.fill(&opening, draft.finish(pen, links));
             self.count
         }
@@ -383,7 +379,7 @@ mod tests {
                 let newest = unsafe { Entry::at(&self.entries, place) };
                 find_in_chain(&self.entries, newest, &key, trailer)
             };
-            let found = self.tags.newest(tag).and_then(find);
+            let found = self.tags.find(tag).and_then(find);
             let found = found.or_else(|| self.tags.crowd().and_then(find));
             found.map(|entry| entry.trailer().seqno())
         }
@@ -431,7 +427,7 @@ mod tests {
         }
         let last = KEYS - 1;
         assert!(table.get(tag(last), last, KEYS).is_some() && table.tags.crowd().is_some());
-        assert!(table.tags.newest(tag(last)).is_some(), "it has found a slot");
+        assert!(table.tags.find(tag(last)).is_some(), "it has found a slot");
         for at in 0..=table.count {
             for number in 0..KEYS {
                 let newest = (at + KEYS - 1 - number) / KEYS * KEYS + number;
@@ -444,8 +440,8 @@ mod tests {
     #[test]
     fn a_slot_is_one_word() {
         for slot in [
-            Slot { tag: 0, versions: 1, newest: 0 },
-            Slot { tag: u32::MAX, versions: MOST_VERSIONS, newest: (1 << PLACE_BITS) - 1 },
+            Slot { tag: 0, fills: 1, place: 0 },
+            Slot { tag: u32::MAX, fills: MOST_FILLS, place: (1 << PLACE_BITS) - 1 },
         ] {
             assert_eq!(Slot::from_word(slot.word()), slot);
             assert_ne!(slot.word(), 0);

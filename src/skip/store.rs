@@ -43,7 +43,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
-use crate::options::{EngineKind, SkipOptions};
+use crate::options::{EngineKind, MemtableKind, SkipOptions};
 use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
 use crate::vfs::Layer;
@@ -200,7 +200,7 @@ impl Store {
             budget: Arc::clone(&context.budget),
         });
         let files = open_files(&manifest.contents, &home)?;
-        let memtables = Memtables::new(&context.budget);
+        let memtables = Memtables::new(MemtableKind::default(), &context.budget);
         let state = State { memtables, files, older: Vec::new() };
         let reducer = options.reducer();
         let custom = match &reducer {
@@ -252,7 +252,8 @@ impl Store {
     }
 
     fn freeze(&self, last: Seqno) {
-        let next = self.state.load().memtables.next(&self.context.budget);
+        let kind = MemtableKind::default();
+        let next = self.state.load().memtables.next(kind, &self.context.budget);
         let Some(next) = next else { return };
         self.change_state(|state| state.memtables.freeze(next, last));
         self.schedule_flush();

@@ -20,7 +20,8 @@ use crate::budget::Budget;
 use crate::cache::BlockCache;
 use crate::contract::Host;
 use crate::iter::OrderedCursor;
-use crate::memtable::{Memtable, MemtableCursor};
+use crate::memtable::{self, MemtableCursor};
+use crate::options::MemtableKind;
 use crate::stats::VerifyReport;
 use crate::vfs::{Access, Layer, MemoryFs};
 use crate::{Error, Result};
@@ -82,7 +83,7 @@ impl Tree {
 
     /// Merges the edits, in steps that take so many pages.
     fn apply(&mut self, edits: &Edits, most_pages: u64) {
-        let memtable = Arc::new(Memtable::new(Arc::new(Budget::new(8 << 20))));
+        let memtable = memtable::new(MemtableKind::default(), &Arc::new(Budget::new(8 << 20)));
         for (key, value) in edits {
             self.seqno += 1;
             let kind = if value.is_some() { Kind::Put } else { Kind::Delete };
@@ -277,7 +278,7 @@ fn a_walk_that_is_stopped_leaves_all_as_it_was() {
                 (key, (dice.below(3) > 0).then(|| vec![round as u8; 300]))
             })
             .collect();
-        let memtable = Arc::new(Memtable::new(Arc::new(Budget::new(8 << 20))));
+        let memtable = memtable::new(MemtableKind::default(), &Arc::new(Budget::new(8 << 20)));
         for (key, value) in &edits {
             let kind = if value.is_some() { Kind::Put } else { Kind::Delete };
             let trailer = Trailer::new(tree.seqno + 1, kind);

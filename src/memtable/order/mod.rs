@@ -1,36 +1,43 @@
-//! The order of a memtable's entries, made when somebody asks for it.
+//! The order of a memtable's entries, made when somebody asks for it: for kinds of memtables that do not keep one.
 //!
-//! A put adds its entry to the arena and to the index of [`tags`](super::tags), neither of which knows an order. A
+//! A put adds its entry to the arena, in the order entries come. A
 //! cursor that is to be placed first brings the order up to date: it adds what came since the last time to a sorted
-//! [`Index`], one by one, or, if that is much, sorts all entries and makes a new one of full nodes. So a reader
+//! [`Tree`], one by one, or, if that is much, sorts all entries and makes a new one of full nodes. So a reader
 //! pays for the order of what was written since the last one asked, at most about what putting it in its place at once
 //! would have taken, and a memtable that nobody scans is sorted once, by its flush.
 //!
-//! Heads are behind a prefix that is learnt from the entries when an index is made. If keys come that do not have it,
+//! Heads are behind a prefix that is learnt from the entries when a tree is made. If keys come that do not have it,
 //! a new one is made when the entries have doubled.
 //!
 //! Thread safety: any number of readers. One of them at a time makes order, and the others wait for it if they need it
 //! too; the writer of the memtable never does, and readers never wait for that. A reader may keep an order that is not
 //! up to date: it has all entries that were there when it was.
 
+#[cfg(loom)]
+pub(super) mod model;
+mod tree;
+mod walk;
+
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
+use self::tree::{Arenas, Slot, Target, Tree};
+pub(super) use self::walk::OrderWalk;
 use super::account::Account;
 use super::arena::{Arena, Pen, Place};
 use super::entry::Entry;
-use super::index::{Arenas, Index, Slot, Target};
+use super::sync::{AtomicU64, Ordering};
+use super::table::Entries;
 use crate::base::Trailer;
 use crate::base::key::{common_prefix_len, compare, head, head_behind};
 
 /// How many entries the prefix is learnt from at first.
 const LEARN_FROM: u64 = 1024;
-/// An index is made anew if what it lacks is more than one in so many entries of all.
+/// A tree is made anew if what it lacks is more than one in so many entries of all.
 const NEW_SHARE: u64 = 3;
-/// An index is made anew with a shorter prefix if more than one in so many entries do not have the one it has.
+/// A tree is made anew with a shorter prefix if more than one in so many entries do not have the one it has.
 const STRANGERS_SHARE: u64 = 16;
 /// How many times eight bytes of keys, behind what they share, are compared as heads, before whole keys are.
 const MAX_ROUNDS: usize = 16;
@@ -40,9 +47,9 @@ const AHEAD: usize = 16;
 const LARGE_GROUP: usize = 8;
 
 /// Entries in order.
-pub(super) struct Order {
+struct Order {
     prefix: Box<[u8]>,
-    index: Index,
+    tree: Tree,
     nodes: Arena,
     pen: Mutex<Pen>,
     /// The first so many entries that came are in it.
@@ -62,7 +69,7 @@ pub(super) struct Orders {
 struct Making {
     /// The last entry in the newest order.
     last: Option<Place>,
-    /// How many entries there were when its index was made.
+    /// How many entries there were when its tree was made.
     made_at: u64,
     /// How many entries were added since that do not have its prefix.
     strangers: u64,
@@ -78,34 +85,35 @@ struct Walk<'a> {
 impl Order {
     /// Whether the first `entries` that came are in it.
     #[inline]
-    pub(super) fn covers(&self, entries: u64) -> bool {
+    fn covers(&self, entries: u64) -> bool {
         self.covered.load(Ordering::Acquire) >= entries
     }
 
-    pub(super) fn index(&self) -> &Index {
-        &self.index
+    fn tree(&self) -> &Tree {
+        &self.tree
     }
 
     #[inline]
-    pub(super) fn arenas<'a>(&'a self, entries: &'a Arena) -> Arenas<'a> {
+    fn arenas<'a>(&'a self, entries: &'a Arena) -> Arenas<'a> {
         Arenas { nodes: &self.nodes, entries }
     }
 
     #[inline]
-    pub(super) fn target<'a>(&self, key: &'a [u8], trailer: Trailer) -> Target<'a> {
+    fn target<'a>(&self, key: &'a [u8], trailer: Trailer) -> Target<'a> {
         Target { head: head_behind(&self.prefix, key), key, trailer }
     }
 
     /// An order of the first `count` entries, and the place of the last.
     fn new(entries: &Arena, count: u64, account: &Arc<Account>) -> (Self, Option<Place>) {
-        let (prefix, slots, last) = sorted(entries, count);
+        let _scratch = account.scratch(count as usize * size_of::<Slot>());
+        let (prefix, slots, last) = sorted(entries, count, account);
         let nodes = Arena::new();
         let mut pen = Pen::new(account.budget());
-        let index = Index::new(&nodes, &mut pen, &slots);
+        let tree = Tree::new(&nodes, &mut pen, &slots);
         account.grow(nodes.allocated());
         let order = Self {
             prefix: prefix.into(),
-            index,
+            tree,
             nodes,
             pen: Mutex::new(pen),
             covered: AtomicU64::new(count),
@@ -117,6 +125,7 @@ impl Order {
     /// Adds the entries behind `last`, up to `count` in all. Gives the last of them, and how many do not have the prefix.
     fn add(&self, entries: &Arena, last: Option<Place>, count: u64) -> (Option<Place>, u64) {
         let left = count - self.covered.load(Ordering::Relaxed);
+        let _scratch = self.account.scratch(left as usize * size_of::<Slot>());
         let mut walk = Walk { entries, last, left };
         let mut strangers = 0;
         let slot = |(place, entry): (Place, Entry<'_>)| {
@@ -135,10 +144,10 @@ impl Order {
         };
         for group in slots.chunks(AHEAD) {
             if group.len() > 1 {
-                group.iter().for_each(|slot| self.index.prefetch(arenas, target(slot)));
+                group.iter().for_each(|slot| self.tree.prefetch(arenas, target(slot)));
             }
             for slot in group {
-                self.index.insert(arenas, &mut pen, target(slot), slot.entry);
+                self.tree.insert(arenas, &mut pen, target(slot), slot.entry);
             }
         }
         self.account.grow(self.nodes.allocated() - before);
@@ -154,13 +163,27 @@ impl Drop for Order {
 }
 
 impl Orders {
-    /// An order that has the first `count` entries of the arena, which are known to this thread by an acquiring load of
-    /// their number.
-    pub(super) fn up_to(&self, entries: &Arena, count: u64, account: &Arc<Account>) -> Arc<Order> {
+    /// The newest entry of `key` that is not before `trailer`.
+    pub(super) fn get<'a>(
+        &self,
+        entries: &'a Entries,
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Option<Entry<'a>> {
+        let order = self.up_to(entries, entries.count());
+        let arenas = order.arenas(entries.arena());
+        let found = order.tree().lower_bound(arenas, order.target(key, trailer))?;
+        Some(entry(entries.arena(), found.place(arenas))).filter(|found| found.key() == key)
+    }
+
+    /// An order that has the first `count` entries, which are known to this thread by an acquiring load of their number.
+    fn up_to(&self, entries: &Entries, count: u64) -> Arc<Order> {
         let newest = || self.newest.load_full().filter(|order| order.covers(count));
         newest().unwrap_or_else(|| {
             let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-            newest().unwrap_or_else(|| self.make(&mut making, entries, count, account))
+            newest().unwrap_or_else(|| {
+                self.make(&mut making, entries.arena(), count, entries.account())
+            })
         })
     }
 
@@ -212,7 +235,7 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 /// What keys of the first `count` entries start with, mostly; these entries in order; and the last that came.
-fn sorted(entries: &Arena, count: u64) -> (Vec<u8>, Vec<Slot>, Option<Place>) {
+fn sorted(entries: &Arena, count: u64, account: &Account) -> (Vec<u8>, Vec<Slot>, Option<Place>) {
     let mut prefix = shared_prefix(Walk::new(entries, count.min(LEARN_FROM)));
     loop {
         let (mut shared, mut strangers) = (prefix.len(), 0);
@@ -238,10 +261,10 @@ fn sorted(entries: &Arena, count: u64) -> (Vec<u8>, Vec<Slot>, Option<Place>) {
         if shortest == longest && longest - prefix.len() <= size_of::<u64>() {
             let low = slots.partition_point(|slot| slot.head == 0);
             let high = slots.partition_point(|slot| slot.head < u64::MAX);
-            sort_ties(entries, &mut slots[..low], MAX_ROUNDS);
-            sort_ties(entries, &mut slots[high..], MAX_ROUNDS);
+            sort_ties(entries, &mut slots[..low], MAX_ROUNDS, account);
+            sort_ties(entries, &mut slots[high..], MAX_ROUNDS, account);
         } else {
-            sort_ties(entries, &mut slots, MAX_ROUNDS);
+            sort_ties(entries, &mut slots, MAX_ROUNDS, account);
         }
         return (prefix, slots, walk.last);
     }
@@ -261,7 +284,7 @@ fn sort_by_head(slots: &mut [Slot]) {
 }
 
 /// Puts those in order whose heads are the same. `rounds` is how often heads may be looked at again.
-fn sort_ties(entries: &Arena, slots: &mut [Slot], rounds: usize) {
+fn sort_ties(entries: &Arena, slots: &mut [Slot], rounds: usize, account: &Account) {
     for group in slots.chunk_by_mut(|a, b| a.head == b.head).filter(|group| group.len() > 1) {
         let key = |slot: &Slot| entry(entries, slot.entry).key();
         let first = key(&group[0]);
@@ -277,9 +300,10 @@ fn sort_ties(entries: &Arena, slots: &mut [Slot], rounds: usize) {
             .iter()
             .fold(first.len(), |shared, slot| common_prefix_len(&first[..shared], key(slot)));
         let behind = |slot: &Slot| Slot { head: head(&key(slot)[shared..]), ..*slot };
+        let _scratch = account.scratch(size_of_val(group));
         let mut again: Vec<_> = group.iter().map(behind).collect();
         sort_by_head(&mut again);
-        sort_ties(entries, &mut again, rounds - 1);
+        sort_ties(entries, &mut again, rounds - 1, account);
         for (slot, sorted) in group.iter_mut().zip(again) {
             slot.entry = sorted.entry;
         }

@@ -27,18 +27,18 @@
 //! store makes it reachable, and readers load with acquire.
 
 use std::cmp::Ordering as Order;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::arena::{Arena, Kind, Pen, Place};
-use super::entry::Entry;
+use super::super::arena::{Arena, Kind, Pen, Place};
+use super::super::entry::Entry;
+use super::super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::Trailer;
 use crate::base::key::compare;
 use crate::base::prefetch::prefetch;
 
 /// Slots of a node.
-const SLOTS: usize = 15;
+const SLOTS: usize = if cfg!(loom) { 3 } else { 15 };
 /// How many slots of a full node go with one that comes behind them.
-const COMPANY: usize = 3;
+const COMPANY: usize = if cfg!(loom) { 1 } else { 3 };
 /// More levels than the 4 GiB of an arena have room for.
 const MAX_HEIGHT: usize = 12;
 
@@ -119,22 +119,22 @@ impl Path {
     }
 }
 
-/// Where the nodes of an index lie, and the entries it puts in order.
+/// Where the nodes of a tree lie, and the entries it puts in order.
 #[derive(Clone, Copy)]
 pub(super) struct Arenas<'a> {
     pub(super) nodes: &'a Arena,
     pub(super) entries: &'a Arena,
 }
 
-/// A sorted index. All calls get the same arenas.
+/// A sorted tree. All calls get the same arenas.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct Tree {
     /// Place of the root, and above it the number of levels of inner nodes.
     root: AtomicU64,
 }
 
-impl Index {
-    /// An index of entries that are there already, in order, with full nodes.
+impl Tree {
+    /// A tree of entries that are there already, in order, with full nodes.
     pub(super) fn new(nodes: &Arena, pen: &mut Pen, sorted: &[Slot]) -> Self {
         let leaf = |slots: &[Slot]| Slot { child: make_leaf(nodes, pen, slots), ..slots[0] };
         let mut level: Vec<_> = sorted.chunks(SLOTS).map(leaf).collect();
@@ -307,13 +307,10 @@ pub(super) enum Side {
 }
 
 impl Position {
-    /// The entry.
+    /// The place of the entry.
     #[inline]
-    pub(super) fn entry(self, arenas: Arenas<'_>) -> Entry<'_> {
-        entry(
-            arenas,
-            leaf(arenas, self.leaf).entries[self.order.slot(self.at)].load(Ordering::Relaxed),
-        )
+    pub(super) fn place(self, arenas: Arenas<'_>) -> Place {
+        leaf(arenas, self.leaf).entries[self.order.slot(self.at)].load(Ordering::Relaxed)
     }
 
     /// The entry `by` further, if it is in the same leaf, as the leaf was.
