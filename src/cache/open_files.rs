@@ -65,7 +65,8 @@ impl OpenFiles {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Each file is passed over at most once, and the new one is not looked at.
         let mut looks = 2 * queue.len();
-        while looks > 0 && (self.memory() > self.budget.tables() || queue.len() >= self.most_files) {
+        while looks > 0 && (self.memory() > self.budget.tables() || queue.len() >= self.most_files)
+        {
             looks -= 1;
             let Some(next) = queue.pop_front() else { break };
             let Some(open) = next.upgrade() else { continue };

@@ -610,7 +610,8 @@ mod tests {
             assert_eq!(default.chosen(), []);
         }
         let told = |options: KeyspaceOptions| -> String {
-            let chosen = options.chosen().into_iter().map(|(name, value)| format!("{name} {value}"));
+            let chosen =
+                options.chosen().into_iter().map(|(name, value)| format!("{name} {value}"));
             chosen.collect::<Vec<_>>().join("; ")
         };
         let lsm = KeyspaceOptions::lsm()
