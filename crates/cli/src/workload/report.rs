@@ -95,7 +95,7 @@ impl Measurement {
     /// The figures under their fixed names. What has no meaning for the phase is 0.
     pub(crate) fn as_json(&self, plan: &Plan) -> Value {
         let chosen = plan.chosen().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-        json!({
+        let mut figures = json!({
             "engine": name(plan.engine),
             "page_size": self.tree.map_or(0, |tree| tree.page_size()),
             "max_cached_pages": plan.parts.tree.max_cached_pages.unwrap_or(0),
@@ -135,10 +135,11 @@ impl Measurement {
             "close_io": self.reopening.closing.as_json(),
             "tree": self.tree.unwrap_or_default().as_json(),
             "skip": self.skip.unwrap_or_default().as_json(),
-            "keyspace": self.keyspace_as_json(),
-            "log": self.log_as_json(),
-            "options": Value::Object(chosen.collect()),
-        })
+        });
+        figures["keyspace"] = self.keyspace_as_json();
+        figures["log"] = self.log_as_json();
+        figures["options"] = Value::Object(chosen.collect());
+        figures
     }
 
     fn as_row(&self) -> Vec<String> {

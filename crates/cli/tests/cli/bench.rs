@@ -209,12 +209,12 @@ fn files_durabilities_and_sizes() {
             assert!(lines.iter().all(|line| line["log_file"] != file));
             assert!(lines.iter().all(|l| l["file"] == file && l["durability"] == durability));
             let logged = lines[0]["log"]["written_bytes"].as_u64().unwrap();
-            assert_eq!(
-                logged > 1000,
-                durability != "none" && durability != "manual",
-                "{}",
-                lines[0]
-            );
+            match durability {
+                "none" | "manual" => assert_eq!(logged, 0, "{}", lines[0]),
+                "os" | "sync" => assert!(logged > 400, "{}", lines[0]),
+                // As much as a few milliseconds have let through.
+                _ => assert!(logged < 20_000, "{}", lines[0]),
+            }
         }
     }
 }
