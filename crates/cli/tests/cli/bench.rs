@@ -124,7 +124,9 @@ fn names_and_figures() {
         );
         assert_eq!(line["options"], serde_json::json!({}));
         let written = |name: &str| line[name]["written_bytes"].as_u64().unwrap();
-        assert_eq!(Some(written("keyspace") + written("log")), line["written_bytes"].as_u64());
+        // Figures are read one after the other, while a segment may be made.
+        let sum = written("keyspace") + written("log");
+        assert!(sum.abs_diff(line["written_bytes"].as_u64().unwrap()) <= 4096, "{line}");
         assert!(IO_NAMES.iter().all(|name| line["io"][name].is_u64()), "{line}");
         assert_eq!(line["io"]["written_bytes"], line["written_bytes"]);
         for name in &NAMES[14..35] {
@@ -213,7 +215,7 @@ fn files_durabilities_and_sizes() {
                 "none" | "manual" => assert_eq!(logged, 0, "{}", lines[0]),
                 "os" | "sync" => assert!(logged > 400, "{}", lines[0]),
                 // As much as a few milliseconds have let through.
-                _ => assert!(logged < 20_000, "{}", lines[0]),
+                _ => assert!(logged < 30_000, "{}", lines[0]),
             }
         }
     }
