@@ -12,6 +12,7 @@ mod full_disk;
 mod history;
 mod kill;
 mod loads;
+mod memory;
 mod model;
 mod multi_get;
 mod setup;
