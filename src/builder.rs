@@ -2,10 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::options::{DEFAULT_MEMORY_BUDGET, Durability, MIN_MEMORY_BUDGET, RecoveryMode};
+use crate::options::{
+    DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL, DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES,
+    Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER, MIN_MEMORY_BUDGET, MIN_OPEN_FILES,
+    RecoveryMode,
+};
 use crate::reducer::Reducers;
 use crate::vfs::{DiskFs, Fs, Layer};
 
@@ -15,6 +20,12 @@ pub(crate) struct DatabaseOptions {
     pub(crate) path: PathBuf,
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) memory_budget: usize,
+    pub(crate) open_files: usize,
+    /// The most bytes of the block cache; `None`: as much as the others leave.
+    pub(crate) block_cache: Option<usize>,
+    pub(crate) log_buffer: usize,
+    /// `None`: buffered records wait until they are asked for.
+    pub(crate) log_flush_interval: Option<Duration>,
     pub(crate) durability: Durability,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
@@ -45,6 +56,10 @@ impl DatabaseBuilder {
             path: path.to_path_buf(),
             fs: Arc::new(DiskFs::new()),
             memory_budget: DEFAULT_MEMORY_BUDGET,
+            open_files: DEFAULT_OPEN_FILES,
+            block_cache: None,
+            log_buffer: DEFAULT_LOG_BUFFER,
+            log_flush_interval: Some(DEFAULT_LOG_FLUSH_INTERVAL),
             durability: Durability::default(),
             create: true,
             read_only: false,
@@ -59,6 +74,45 @@ impl DatabaseBuilder {
     /// ([`Slice`](crate::Slice)) comes on top.
     pub fn memory_budget(mut self, bytes: usize) -> Self {
         self.0.memory_budget = bytes;
+        self
+    }
+
+    /// How many tables, segments of hash keyspaces and sorted files are kept open at once, each with a descriptor and what
+    /// it keeps in memory. When there are more, those not lately used are closed, and opened again by the next read of
+    /// them. Files that a read or a compaction holds, value files, trees and the log come on top. Default: 512; at least
+    /// 16.
+    pub fn open_files(mut self, files: usize) -> Self {
+        self.0.open_files = files;
+        self
+    }
+
+    /// The most bytes that the block cache may take, as a part of the [memory budget](Self::memory_budget); 0 for none at
+    /// all. Default: as many as the others leave of the budget.
+    pub fn block_cache(mut self, bytes: usize) -> Self {
+        self.0.block_cache = Some(bytes);
+        self
+    }
+
+    /// How many bytes of [buffered](Durability::Buffered) records the log holds back at most: what a kill may lose. They are
+    /// handed to the kernel before there are more, and also where a segment of the log ends. Default: 128 KiB; from
+    /// 4 KiB to a 32nd of the memory budget.
+    pub fn log_buffer(mut self, bytes: usize) -> Self {
+        self.0.log_buffer = bytes;
+        self
+    }
+
+    /// How long [buffered](Durability::Buffered) records wait at most until they are handed to the kernel, as far as threads
+    /// are run in time. Default: 4 ms; from 1 ms to an hour.
+    pub fn log_flush_interval(mut self, interval: Duration) -> Self {
+        self.0.log_flush_interval = Some(interval);
+        self
+    }
+
+    /// Has [buffered](Durability::Buffered) records wait without a limit of time: they are handed to the kernel when the
+    /// [buffer](Self::log_buffer) is full, by [`flush_log`](Database::flush_log), with a later write of another durability,
+    /// when the log is synced for any reason, and when the database is closed. Takes the place of an interval.
+    pub fn manual_log_flush(mut self) -> Self {
+        self.0.log_flush_interval = None;
         self
     }
 
@@ -133,17 +187,57 @@ impl DatabaseBuilder {
     /// # Errors
     /// `NotADatabase` if the path is a file, holds something else, or holds nothing and may not be created;
     /// `Locked` if somebody has it open; `NewerFormat`; `Corruption`; `Invalid` for a budget below 8 MiB, for
+    /// a block cache above it, for other numbers out of their limits, for
     /// impossible sizes of the log's layer or names of reducers, and for page caches larger than half of the budget;
     /// `Unsupported` if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is
     /// changed. After `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(self) -> Result<Database> {
-        if self.0.memory_budget < MIN_MEMORY_BUDGET {
-            return Err(Error::Invalid(format!(
-                "a memory budget of {} bytes is too small: give at least {MIN_MEMORY_BUDGET} (8 MiB)",
-                self.0.memory_budget
-            )));
-        }
+        self.0.check_memory()?;
+        self.0.check_log()?;
         self.0.reducers.check()?;
         Database::open_with(self.0)
+    }
+}
+
+impl DatabaseOptions {
+    fn check_memory(&self) -> Result<()> {
+        let budget = self.memory_budget;
+        if budget < MIN_MEMORY_BUDGET {
+            return Err(Error::Invalid(format!(
+                "a memory budget of {budget} bytes is too small: give at least {MIN_MEMORY_BUDGET} (8 MiB)"
+            )));
+        }
+        if self.open_files < MIN_OPEN_FILES {
+            return Err(Error::Invalid(format!(
+                "{} open files are too few: allow at least {MIN_OPEN_FILES}",
+                self.open_files
+            )));
+        }
+        match self.block_cache {
+            Some(bytes) if bytes > budget => Err(Error::Invalid(format!(
+                "a block cache of {bytes} bytes is larger than the memory budget of {budget} bytes, of which it is a part"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_log(&self) -> Result<()> {
+        let (bytes, most) = (self.log_buffer, self.memory_budget / 32);
+        if !(MIN_LOG_BUFFER..=most).contains(&bytes) {
+            return Err(Error::Invalid(format!(
+                "a log buffer of {bytes} bytes: it must be from {MIN_LOG_BUFFER} to {most} bytes, a 32nd of the memory \
+                 budget"
+            )));
+        }
+        match self.log_flush_interval {
+            Some(interval) if !LOG_FLUSH_INTERVALS.contains(&interval) => {
+                Err(Error::Invalid(format!(
+                    "a log flush interval of {interval:?}: it must be from {:?} to {:?}",
+                    LOG_FLUSH_INTERVALS.start(),
+                    LOG_FLUSH_INTERVALS.end()
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -188,6 +188,16 @@ impl Database {
         self.inner.committer().sync(last)
     }
 
+    /// Hands all that is committed and still [buffered](Durability::Buffered) to the kernel, so that it survives the process
+    /// being killed. Cost: one write to the log, or nothing if nothing is buffered.
+    ///
+    /// # Errors
+    /// `Io`, after which the database is `Poisoned`; `Closed`, `ReadOnly`.
+    pub fn flush_log(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        self.inner.committer().write_out()
+    }
+
     /// Waits until no flush or compaction is due.
     ///
     /// # Errors
@@ -383,6 +393,7 @@ impl Inner {
             catalog.set_lsm(id, &options).map_err(|error| self.failed_change(error))?;
         }
         open.target.engine.set_lsm_options(&options);
+        open.note(|noted| noted.lsm = options);
         Ok(())
     }
 
@@ -407,6 +418,7 @@ impl Inner {
             return Ok(());
         }
         open.target.engine.set_max_cached_pages(Some(pages))?;
+        open.note(|noted| noted.tree.max_cached_pages = Some(pages));
         if self.shared.read_only {
             return Ok(());
         }
@@ -571,7 +583,11 @@ impl Inner {
             io: self.shared.fs.stats(),
             disk_bytes: files.iter().map(|file| file.len).sum(),
             keyspaces,
-            log: LogStats { segments: log.len() as u64, bytes: log.iter().sum() },
+            log: LogStats {
+                segments: log.len() as u64,
+                bytes: log.iter().sum(),
+                written_bytes: self.segments.as_ref().map_or(0, |log| log.written_bytes()),
+            },
             memory: MemoryStats {
                 budget: budget.total as u64,
                 memtables: budget.memtables_used() as u64,
@@ -670,6 +686,7 @@ fn info(catalog: &Catalog, name: &str, id: u32) -> KeyspaceInfo {
         engine: options.engine,
         layer: options.layer.unwrap_or_default(),
         logged: options.logged,
+        options: options.clone(),
     }
 }
 

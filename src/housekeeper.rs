@@ -13,9 +13,6 @@ use crate::commit::Housekeeping;
 use crate::database::Inner;
 use crate::error::{Error, Result};
 
-/// Buffered writes are handed to the kernel after this long.
-const BUFFERED_FOR: Duration = Duration::from_millis(4);
-
 #[derive(Default)]
 struct Calls {
     write_out_at: Option<Instant>,
@@ -26,8 +23,9 @@ struct Calls {
 }
 
 /// How the housekeeper is called.
-#[derive(Default)]
 pub(crate) struct Bell {
+    /// Buffered writes are handed to the kernel after this long; `None`: not by the housekeeper.
+    buffered_for: Option<Duration>,
     calls: Mutex<Calls>,
     ring: Condvar,
     /// Set while the call is pending, so that calling again costs one load.
@@ -38,6 +36,18 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
+    /// One that has buffered writes handed to the kernel after `buffered_for`, if that is given.
+    pub(crate) fn new(buffered_for: Option<Duration>) -> Self {
+        Self {
+            buffered_for,
+            calls: Mutex::default(),
+            ring: Condvar::new(),
+            write_out_called: AtomicBool::new(false),
+            memory_called: AtomicBool::new(false),
+            troubles: Mutex::default(),
+        }
+    }
+
     /// Some engine has persisted further: log segments may be free.
     pub(crate) fn release_log(&self) {
         self.call(|calls| calls.release_log = true);
@@ -92,8 +102,9 @@ impl Bell {
 
 impl Housekeeping for Bell {
     fn write_out_soon(&self) {
+        let Some(wait) = self.buffered_for else { return };
         if !self.write_out_called.swap(true, Ordering::Relaxed) {
-            self.call(|calls| calls.write_out_at = Some(Instant::now() + BUFFERED_FOR));
+            self.call(|calls| calls.write_out_at = Some(Instant::now() + wait));
         }
     }
 

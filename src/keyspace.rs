@@ -1,7 +1,7 @@
 //! A keyspace: a sorted map of its own inside the database.
 
 use std::ops::RangeBounds;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::{Bounds, Kind, ReadPoint, Slice};
 use crate::commit::{Target, Writes};
@@ -9,7 +9,7 @@ use crate::cursor::{Cursor, Range};
 use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::open::Files;
-use crate::options::{Durability, EngineKind, MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::options::{Durability, EngineKind, KeyspaceOptions, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
 use crate::vfs::Layer;
 
@@ -25,23 +25,41 @@ pub struct KeyspaceInfo {
     pub layer: Layer,
     /// Whether its writes go through the log.
     pub logged: bool,
+    /// All of that, and what else was chosen for its engine, as it is now:
+    /// [`Database::keyspace`](crate::Database::keyspace) makes another one like it of these.
+    pub options: KeyspaceOptions,
 }
 
 /// A keyspace that is open.
 pub(crate) struct OpenKeyspace {
-    /// As it was when it was opened; only the layer may have changed since.
+    /// As it was when it was opened; layer and options may have changed since.
     opened: KeyspaceInfo,
+    /// What it is made of now; the layer is the engine's.
+    options: Mutex<KeyspaceOptions>,
     pub(crate) target: Target,
     pub(crate) files: Files,
 }
 
 impl OpenKeyspace {
     pub(crate) fn new(opened: KeyspaceInfo, target: Target, files: Files) -> Self {
-        Self { opened, target, files }
+        let options = Mutex::new(opened.options.clone());
+        Self { opened, options, target, files }
     }
 
     pub(crate) fn info(&self) -> KeyspaceInfo {
-        KeyspaceInfo { layer: self.target.engine.layer(), ..self.opened.clone() }
+        let layer = self.target.engine.layer();
+        let mut options = KeyspaceOptions::clone(&self.options());
+        options.layer = Some(layer);
+        KeyspaceInfo { layer, options, ..self.opened.clone() }
+    }
+
+    /// Takes note of a change of what it is made of.
+    pub(crate) fn note(&self, change: impl FnOnce(&mut KeyspaceOptions)) {
+        change(&mut self.options());
+    }
+
+    fn options(&self) -> MutexGuard<'_, KeyspaceOptions> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn stats(&self) -> KeyspaceStats {

@@ -152,7 +152,10 @@ impl Shared {
         budget: Arc<Budget>,
         log_files: Files,
     ) -> Result<Self> {
-        let blocks = Arc::new(BlockCache::new(budget.for_reads() as u64));
+        let blocks = Arc::new(BlockCache::new(0));
+        let open_files = OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))
+            .bounded(options.open_files, options.block_cache.unwrap_or(usize::MAX));
+        open_files.rebalance();
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
         let workers = |name| {
@@ -170,7 +173,7 @@ impl Shared {
             fs: Arc::clone(&options.fs),
             path: options.path.clone(),
             database,
-            open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
+            open_files: Arc::new(open_files),
             blocks,
             reader: Arc::new(BatchReader::new(BatchReader::DEPTH)),
             budget,
@@ -179,7 +182,7 @@ impl Shared {
             visibility,
             background: Arc::new(background),
             committer,
-            bell: Arc::default(),
+            bell: Arc::new(Bell::new(options.log_flush_interval)),
             reducers: options.reducers.clone(),
             read_only: options.read_only,
         })
@@ -568,7 +571,7 @@ fn continue_log(
         }
         let segments =
             Arc::new(Segments::new(fs, dir, shared.database, layer, shared.budget.memtable, next));
-        let writer = Writer::start(Arc::clone(&segments))?;
+        let writer = Writer::start(Arc::clone(&segments))?.with_buffer(options.log_buffer);
         shared.fs.sync_dir(&shared.path)?;
         catalog.progress(writer.segment().number, &[])?;
         return Ok((segments, writer));
@@ -590,7 +593,7 @@ fn continue_log(
         segments.add_recyclable(number, len);
     }
     segments.trim();
-    Ok((segments, writer))
+    Ok((segments, writer.with_buffer(options.log_buffer)))
 }
 
 /// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and

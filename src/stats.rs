@@ -35,6 +35,9 @@ pub struct LogStats {
     pub segments: u64,
     /// Bytes reserved for them.
     pub bytes: u64,
+    /// Bytes written to them since the database was opened, as the file layer counts them: a part of
+    /// [`Stats::io`]. 0 if it is open for reading only.
+    pub written_bytes: u64,
 }
 
 /// What the memory budget is used for, in bytes.

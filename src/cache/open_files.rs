@@ -14,9 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::BlockCache;
 use crate::budget::Budget;
 
-/// At most this many files are open.
-const MOST_FILES: usize = 512;
-
 /// A file that can be closed and opened again.
 pub(crate) trait Closable: Send + Sync {
     /// Whether it was used since this was last asked.
@@ -30,6 +27,10 @@ pub(crate) struct OpenFiles {
     used: AtomicUsize,
     budget: Arc<Budget>,
     blocks: Arc<BlockCache>,
+    /// The most files that are open.
+    most_files: usize,
+    /// The most bytes of the block cache.
+    most_blocks: usize,
     queue: Mutex<VecDeque<Weak<dyn Closable>>>,
 }
 
@@ -37,12 +38,20 @@ impl OpenFiles {
     /// Keeps within the budget's part for tables what open files hold in memory, but for the file opened
     /// last.
     pub(crate) fn new(budget: Arc<Budget>, blocks: Arc<BlockCache>) -> Self {
-        Self { used: AtomicUsize::new(0), budget, blocks, queue: Mutex::default() }
+        let (most_files, most_blocks) = (usize::MAX, usize::MAX);
+        let (used, queue) = (AtomicUsize::new(0), Mutex::default());
+        Self { used, budget, blocks, most_files, most_blocks, queue }
     }
 
-    /// Gives the block cache what memtables and open files leave of the budget.
+    /// With at most `files` open, and at most `blocks` bytes for the block cache.
+    pub(crate) fn bounded(self, files: usize, blocks: usize) -> Self {
+        Self { most_files: files, most_blocks: blocks, ..self }
+    }
+
+    /// Gives the block cache what memtables and open files leave of the budget, as far as it may have it.
     pub(crate) fn rebalance(&self) {
-        self.blocks.set_capacity(self.budget.for_reads().saturating_sub(self.memory()) as u64);
+        let left = self.budget.for_reads().saturating_sub(self.memory());
+        self.blocks.set_capacity(left.min(self.most_blocks) as u64);
     }
 
     /// Bytes that the point index of one more file may take: it goes without, rather than have files closed that are in
@@ -62,7 +71,8 @@ impl OpenFiles {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // Each file is passed over at most once, and the new one is not looked at.
         let mut looks = 2 * queue.len();
-        while looks > 0 && (self.memory() > self.budget.tables() || queue.len() >= MOST_FILES) {
+        while looks > 0 && (self.memory() > self.budget.tables() || queue.len() >= self.most_files)
+        {
             looks -= 1;
             let Some(next) = queue.pop_front() else { break };
             let Some(open) = next.upgrade() else { continue };
@@ -107,6 +117,24 @@ mod tests {
         fn close(&self) -> usize {
             self.memory.swap(0, Ordering::Relaxed)
         }
+    }
+
+    #[test]
+    fn the_number_of_files_and_the_block_cache_are_bounded() {
+        let blocks = Arc::new(BlockCache::new(1 << 20));
+        let files = OpenFiles::new(Arc::new(Budget::new(1 << 20)), Arc::clone(&blocks));
+        let files = files.bounded(3, 1000);
+        let all: Vec<Arc<Open>> = (0..10).map(|_| Arc::default()).collect();
+        for file in &all {
+            file.memory.store(1, Ordering::Relaxed);
+            let weak: Weak<Open> = Arc::downgrade(file);
+            files.opened(weak, 1);
+        }
+        let held: usize = all.iter().map(|file| file.memory.load(Ordering::Relaxed)).sum();
+        assert_eq!((held, files.memory()), (3, 3));
+        let cached = crate::cache::FileBlocks::new(Arc::clone(&blocks), 9);
+        (0..9).for_each(|block| cached.insert(block, crate::base::View::from(vec![0; 200])));
+        assert!((500..=1000).contains(&blocks.memory()), "{}", blocks.memory());
     }
 
     #[test]

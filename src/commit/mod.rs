@@ -43,7 +43,7 @@ const BATCHES_BETWEEN_LOOKS: u64 = 1024;
 
 /// What the commit path needs done in the background.
 pub(crate) trait Housekeeping: Send + Sync {
-    /// The log's buffer holds writes that must be written out within a few milliseconds.
+    /// The log's buffer holds writes that must be written out in time, if there is a limit of time.
     fn write_out_soon(&self);
     /// The segment under the pen is filling up: prepare the next one.
     fn prepare_segment(&self);

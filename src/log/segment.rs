@@ -80,6 +80,22 @@ struct State {
     recyclable: Vec<(u64, u64)>,
     next_number: u64,
     current_capacity: u64,
+    /// Files that are written to, or were a moment ago.
+    files: Vec<Arc<dyn File>>,
+    /// Bytes that were written to files that are closed.
+    written_before: u64,
+}
+
+impl State {
+    /// Closes the files that nobody writes to any more. Called before a file may be opened anew or removed.
+    fn close_files(&mut self) {
+        let Self { files, written_before, .. } = self;
+        files.retain(|file| {
+            let is_used = Arc::strong_count(file) > 1;
+            *written_before += if is_used { 0 } else { file.stats().written_bytes };
+            is_used
+        });
+    }
 }
 
 /// All segments of one database.
@@ -136,7 +152,10 @@ impl Segments {
         let layer = if is_whole { self.layer } else { Layer::Positional };
         let file = self.fs.open(&path, Access::Write, layer)?;
         file.allocate(capacity)?;
-        self.lock().current_capacity = capacity;
+        let mut state = self.lock();
+        state.current_capacity = capacity;
+        state.files.push(Arc::clone(&file));
+        drop(state);
         Ok(Segment { number, identity: identity(self.database, number), capacity, file })
     }
 
@@ -228,6 +247,7 @@ impl Segments {
     /// that cannot be removed is left for the next opening.
     pub(crate) fn release(&self, floor: u64) {
         let mut state = self.lock();
+        state.close_files();
         let keep = state.closed.partition_point(|closed| closed.number < floor);
         let freed: Vec<Closed> = state.closed.drain(..keep).collect();
         let wanted = self.next_capacity(state.current_capacity);
@@ -254,6 +274,13 @@ impl Segments {
         }
     }
 
+    /// Bytes written to segments so far.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let state = self.lock();
+        let open = state.files.iter().map(|file| file.stats().written_bytes);
+        state.written_before + open.sum::<u64>()
+    }
+
     /// Bytes of the segments that hold writes some keyspace has not persisted.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.lock().closed.iter().map(|closed| closed.capacity).sum()
@@ -261,6 +288,7 @@ impl Segments {
 
     /// Chooses what the next segment will be, with room for `need` bytes, and uses up its number.
     fn plan(&self, state: &mut State, need: u64) -> Plan {
+        state.close_files();
         let number = state.next_number;
         state.next_number += 1;
         let mut capacity = self.next_capacity(state.current_capacity);
@@ -296,6 +324,7 @@ impl Segments {
             return Err(error);
         }
         file.advise(0..capacity, Hint::WillWrite);
+        self.lock().files.push(Arc::clone(&file));
         Ok(Segment { number, identity, capacity, file })
     }
 

@@ -19,10 +19,9 @@ use super::record::{self, HEADER, MAX_PAYLOAD, RecordKind};
 use super::segment::{SEGMENT_HEADER, Segment, Segments};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
+use crate::options::DEFAULT_LOG_BUFFER;
 use crate::vfs::File;
 
-/// Buffered records are written out when they take this many bytes.
-const BUFFER: usize = 128 << 10;
 /// The most bytes that the fields in front of a record's body take.
 const FIELDS: u64 = 30;
 /// The most bytes that a record without a body takes. So much of each segment is kept for the promise.
@@ -36,6 +35,8 @@ pub(crate) struct Writer {
     segments: Arc<Segments>,
     segment: Segment,
     buffer: Buffer,
+    /// Buffered records are written out when they take this many bytes.
+    most_buffered: usize,
     /// The last sequence number appended.
     last: Seqno,
     /// Up to here the log is known to be safe from power loss.
@@ -80,22 +81,22 @@ impl Buffer {
         self.bytes.len() - self.written
     }
 
-    /// Writes what the file does not have. After an error the buffer is what it was.
+    /// Writes what the file does not have, and keeps memory for `kept` bytes. After an error the buffer is what it was.
     #[inline]
-    fn write(&mut self, file: &dyn File) -> Result<()> {
+    fn write(&mut self, file: &dyn File, kept: usize) -> Result<()> {
         if self.alignment > 1 {
-            return self.write_blocks(file);
+            return self.write_blocks(file, kept);
         }
         file.write_at(self.start, &self.bytes)?;
         self.start += self.bytes.len() as u64;
         self.bytes.clear();
-        self.bytes.shrink_to(2 * BUFFER);
+        self.bytes.shrink_to(kept);
         Ok(())
     }
 
     /// Writes whole blocks, and keeps the last one unless it is full.
     #[cold]
-    fn write_blocks(&mut self, file: &dyn File) -> Result<()> {
+    fn write_blocks(&mut self, file: &dyn File, kept: usize) -> Result<()> {
         let len = self.bytes.len();
         self.bytes.resize(len.next_multiple_of(self.alignment), 0);
         let written = file.write_at(self.start, &self.bytes);
@@ -104,7 +105,7 @@ impl Buffer {
         self.written = len % self.alignment;
         self.bytes.drain(..len - self.written);
         self.start += (len - self.written) as u64;
-        self.bytes.shrink_to(self.alignment + 2 * BUFFER);
+        self.bytes.shrink_to(self.alignment + kept);
         Ok(())
     }
 }
@@ -151,8 +152,13 @@ impl Writer {
         last: Seqno,
     ) -> Result<Self> {
         let buffer = Buffer::at(&*segment.file, end)?;
-        let (left, new_names) = (Vec::new(), false);
-        Ok(Self { segments, segment, buffer, last, synced: last, left, new_names })
+        let (left, new_names, most_buffered) = (Vec::new(), false, DEFAULT_LOG_BUFFER);
+        Ok(Self { segments, segment, buffer, most_buffered, last, synced: last, left, new_names })
+    }
+
+    /// Holds back at most so many bytes of buffered records.
+    pub(crate) fn with_buffer(self, most_buffered: usize) -> Self {
+        Self { most_buffered, ..self }
     }
 
     /// Starts the first segment of a database.
@@ -224,7 +230,7 @@ impl Writer {
         let need = MARK + length;
         if self.end() + need + MARK > self.segment.capacity {
             self.rotate(need)?;
-        } else if self.buffer.pending() as u64 + need > BUFFER as u64 {
+        } else if self.buffer.pending() as u64 + need > self.most_buffered as u64 {
             self.flush()?;
         }
         self.append_record(RecordKind::Write, first, count, body);
@@ -237,13 +243,13 @@ impl Writer {
         if self.buffer.pending() == 0 {
             return Ok(());
         }
-        self.buffer.write(&*self.segment.file)?;
+        self.buffer.write(&*self.segment.file, 2 * self.most_buffered)?;
         self.segment.file.flush()
     }
 
     /// Whether the buffer holds as much as may be lost when the process is killed.
     pub(crate) fn is_full(&self) -> bool {
-        self.buffer.pending() >= BUFFER
+        self.buffer.pending() >= self.most_buffered
     }
 
     /// Whether anything is only in the buffer.

@@ -193,6 +193,12 @@ impl Compression {
             Self::Zstd { .. } => Some(Codec::Zstd),
         }
     }
+
+    /// Whether it was compiled in: LZ4 always is, Snappy and Zstandard are with the features `snappy` and `zstd`.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        self.codec().is_none_or(|codec| codec.check().is_ok())
+    }
 }
 
 /// The level of Zstandard if none is told.
@@ -431,6 +437,25 @@ impl LsmOptions {
         self.policy.clone().unwrap_or_default()
     }
 
+    /// What is not the default, by the names that users know, as it is written.
+    pub(super) fn chosen(&self) -> Vec<(&'static str, String)> {
+        let default = Self::default();
+        let bits = self.filter_bits.as_deref().filter(|bits| **bits != [default.filter_bits(0)]);
+        let codecs = self.compression.as_deref().filter(|all| **all != [default.compression(0)]);
+        let named = [
+            ("memtable", other(self.memtable(), default.memtable())),
+            ("filter", other(self.filter(), default.filter())),
+            ("filter_bits", bits.map(listed)),
+            ("key_file", other(self.key_file(), default.key_file())),
+            ("compression", codecs.map(listed)),
+            ("data_block_size", other(self.data_block_size(), default.data_block_size())),
+            ("table_size", self.table_size.map(|bytes| bytes.to_string())),
+            ("separate_values", self.separate_values().map(|bytes| bytes.to_string())),
+            ("policy", other(self.policy(), default.policy())),
+        ];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
     /// These options where they say something, else `before`.
     pub(crate) fn over(&self, before: &Self) -> Self {
         let wanted = self.clone();
@@ -546,6 +571,16 @@ fn check_policy(policy: &Policy) -> Result<()> {
             })
         }
     }
+}
+
+/// `value` as it is written, if it is not the default.
+fn other<T: PartialEq + fmt::Display>(value: T, default: T) -> Option<String> {
+    (value != default).then(|| value.to_string())
+}
+
+/// A list as it is written.
+fn listed<T: fmt::Display>(list: &[T]) -> String {
+    list.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// What a list says of a level: its last entry counts for all deeper ones.

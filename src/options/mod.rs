@@ -5,6 +5,7 @@ mod lsm;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::reducer::Reducer;
@@ -22,11 +23,35 @@ pub const DEFAULT_MEMORY_BUDGET: usize = 512 << 20;
 /// The smallest memory budget, in bytes: 8 MiB.
 pub const MIN_MEMORY_BUDGET: usize = 8 << 20;
 
+/// How many files may be open at once unless told otherwise.
+pub(crate) const DEFAULT_OPEN_FILES: usize = 512;
+/// The fewest files that may be open at once: with fewer, the files that one read needs would close each other.
+pub(crate) const MIN_OPEN_FILES: usize = 16;
+/// The bytes of the log's buffer unless told otherwise.
+pub(crate) const DEFAULT_LOG_BUFFER: usize = 128 << 10;
+/// The least bytes of the log's buffer. The most are a 32nd of the memory budget.
+pub(crate) const MIN_LOG_BUFFER: usize = 4 << 10;
+/// When buffered records are handed to the kernel unless told otherwise.
+pub(crate) const DEFAULT_LOG_FLUSH_INTERVAL: Duration = Duration::from_millis(4);
+/// How long buffered records may wait.
+pub(crate) const LOG_FLUSH_INTERVALS: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3600);
+
 /// What an acknowledged write survives. Chosen per database and per [batch](crate::Batch); all levels go
 /// through one log, so a write is never there without those committed before it.
+///
+/// | choice | what an acknowledged write survives |
+/// |---|---|
+/// | none: [`KeyspaceOptions::log`]`(false)` | a clean close; after a crash the keyspace has a prefix of its own writes |
+/// | `Buffered`, with [`manual_log_flush`](crate::DatabaseBuilder::manual_log_flush) | a clean close, and a kill once [`flush_log`](crate::Database::flush_log) returned |
+/// | `Buffered` | a clean close, and a kill after a few milliseconds |
+/// | `Os` | a kill at any moment |
+/// | `Sync` | power loss |
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Durability {
-    /// A clean close. The last few milliseconds (at most 128 KiB) are lost when the process is killed.
+    /// A clean close. When the process is killed the last writes are lost: those of a few milliseconds, or of the
+    /// [interval](crate::DatabaseBuilder::log_flush_interval) that was chosen, and never more than the log's
+    /// [buffer](crate::DatabaseBuilder::log_buffer) holds.
     Buffered,
     /// The process being killed at any moment: the write is with the kernel when the call returns.
     #[default]
@@ -128,6 +153,12 @@ impl TreeOptions {
     pub(crate) fn page_size(self) -> u32 {
         self.page_size.unwrap_or(4096)
     }
+
+    fn chosen(self) -> Vec<(&'static str, String)> {
+        let page_size = Some(self.page_size()).filter(|&size| size != Self::default().page_size());
+        let named = [("page_size", page_size), ("max_cached_pages", self.max_cached_pages)];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?.to_string()))).collect()
+    }
 }
 
 /// The sizes that the pages of a B+ tree may have, in bytes.
@@ -156,6 +187,18 @@ impl SkipOptions {
     /// What becomes of several values of one key.
     pub(crate) fn reducer(&self) -> Reducer {
         self.reducer.clone().unwrap_or_default()
+    }
+
+    fn chosen(&self) -> Vec<(&'static str, String)> {
+        let default = Self::default();
+        let number = |is: u32, default: u32| (is != default).then(|| is.to_string());
+        let reducer = Some(self.reducer()).filter(|reducer| *reducer != default.reducer());
+        let named = [
+            ("step_unit", number(self.step_unit(), default.step_unit())),
+            ("max_level", number(self.max_level(), default.max_level())),
+            ("reducer", reducer.map(|reducer| reducer.to_string())),
+        ];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }
 
@@ -197,6 +240,25 @@ impl KeyspaceOptions {
             lsm: LsmOptions::default(),
             tree: TreeOptions::default(),
             skip: SkipOptions::default(),
+        }
+    }
+
+    /// What was chosen that is not the default, but for engine, layer and log: each with the name of its method here and
+    /// with its value as it is written on the command line. Levels are a [`policy`](Self::policy).
+    ///
+    /// ```
+    /// use turbidite::{FilterKind, KeyspaceOptions};
+    /// let options = KeyspaceOptions::lsm().filter(FilterKind::Ribbon).filter_bits(&[10, 8]);
+    /// let chosen = [("filter", "ribbon".to_owned()), ("filter_bits", "10,8".to_owned())];
+    /// assert_eq!(options.chosen(), chosen);
+    /// ```
+    #[must_use]
+    pub fn chosen(&self) -> Vec<(&'static str, String)> {
+        match self.engine {
+            EngineKind::Lsm => self.lsm.chosen(),
+            EngineKind::Hash => Vec::new(),
+            EngineKind::Btree => self.tree.chosen(),
+            EngineKind::Skip => self.skip.chosen(),
         }
     }
 
@@ -536,6 +598,50 @@ mod tests {
         let default = KeyspaceOptions::skip().skip;
         assert_eq!((default.step_unit(), default.max_level()), (4, 12));
         assert_eq!(default.reducer(), Reducer::Last);
+    }
+
+    #[test]
+    fn what_is_not_the_default_is_told_as_it_is_written() {
+        for default in [
+            KeyspaceOptions::lsm()
+                .memtable(MemtableKind::Tagged)
+                .filter(FilterKind::BlockedBloom)
+                .filter_bits(&[10])
+                .key_file(KeyFile::KeysAndFilter)
+                .compression(&[Compression::None])
+                .data_block_size(4096)
+                .separate_values(0)
+                .policy(Policy::default()),
+            KeyspaceOptions::hash(),
+            KeyspaceOptions::btree().page_size(4096),
+            KeyspaceOptions::skip().step_unit(4).max_level(12).reducer(Reducer::Last),
+        ] {
+            assert_eq!(default.chosen(), []);
+        }
+        let told = |options: KeyspaceOptions| -> String {
+            let chosen =
+                options.chosen().into_iter().map(|(name, value)| format!("{name} {value}"));
+            chosen.collect::<Vec<_>>().join("; ")
+        };
+        let lsm = KeyspaceOptions::lsm()
+            .memtable(MemtableKind::HashSkiplist { prefix: 4 })
+            .filter(FilterKind::Bloom)
+            .filter_bits(&[10, 6])
+            .key_file(KeyFile::Keys)
+            .compression(&[Compression::None, Compression::Lz4])
+            .data_block_size(8192)
+            .table_size(1 << 20)
+            .separate_values(512)
+            .policy("tiering:2,levelling:4".parse().unwrap());
+        assert_eq!(
+            told(lsm),
+            "memtable hash-skiplist:4; filter bloom; filter_bits 10,6; key_file keys; compression none,lz4; \
+             data_block_size 8192; table_size 1048576; separate_values 512; policy tiering:2,levelling:4"
+        );
+        let tree = KeyspaceOptions::btree().page_size(8192).max_cached_pages(9);
+        assert_eq!(told(tree), "page_size 8192; max_cached_pages 9");
+        let skip = KeyspaceOptions::skip().step_unit(8).max_level(3).reducer(Reducer::Sum);
+        assert_eq!(told(skip), "step_unit 8; max_level 3; reducer sum");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What the public API promises, over every file system and layer, with and without the log, and wherever
 //! in the engine the data has got to.
 
+mod choices;
 mod closing;
 mod layers;
 mod limits;
+mod log;
 mod opening;
 mod race;
 mod reading;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, Durability, Error, Layer};
 
+use crate::choices;
 use crate::history::{self, Change, Dice, Fingerprint, History, LOGGED, PARTS};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
@@ -18,14 +19,15 @@ fn effort() -> usize {
     std::env::var("TURBIDITE_CRASH_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
 
-/// Opens the database with its log in `layer`.
-fn open(fs: &MemoryFs, layer: Layer) -> Result<Database, Error> {
-    history::builder(Arc::new(fs.clone())).log_layer(layer).open()
+/// Opens the database with its log in `layer`, for the `opening`th time: other options are drawn for each.
+fn open(fs: &MemoryFs, layer: Layer, opening: u64) -> Result<Database, Error> {
+    let builder = history::builder(Arc::new(fs.clone())).log_layer(layer);
+    choices::database(builder, choices::seed(), opening).open()
 }
 
-/// Opens or creates a keyspace in `layer`.
-fn create(db: &Database, name: &str, layer: Layer) -> Result<(), Error> {
-    db.keyspace(name, history::options(name).layer(layer)).map(drop)
+/// Opens or creates a keyspace in `layer`, likewise.
+fn create(db: &Database, name: &str, layer: Layer, opening: u64) -> Result<(), Error> {
+    db.keyspace(name, history::drawn(name, opening).layer(layer)).map(drop)
 }
 
 /// A workload under way.
@@ -33,6 +35,7 @@ struct Work {
     layer: Layer,
     fs: MemoryFs,
     db: Option<Database>,
+    openings: u64,
     history: History,
     dice: Dice,
 }
@@ -43,7 +46,7 @@ impl Work {
     }
 
     fn create(&mut self, name: &str) {
-        create(self.db(), name, self.layer).unwrap();
+        create(self.db(), name, self.layer, self.openings).unwrap();
         self.history.promise(self.fs.operations(), |promise| promise.keyspaces += 1);
     }
 
@@ -87,7 +90,16 @@ impl Work {
                 _ => Durability::Os,
             };
             self.commit(keyspaces, most, durability);
+            if self.dice.roll(8) == 0 {
+                self.flush_log();
+            }
         }
+    }
+
+    fn flush_log(&mut self) {
+        self.db().flush_log().unwrap();
+        let commits = self.history.commits();
+        self.history.promise(self.fs.operations(), |promise| promise.handed_over = commits);
     }
 
     fn all_is_durable(&mut self) {
@@ -118,7 +130,12 @@ impl Work {
     fn reopen(&mut self) {
         self.db.take().expect("the database is open").close().unwrap();
         self.all_is_durable();
-        self.db = Some(open(&self.fs, self.layer).unwrap());
+        self.openings += 1;
+        let db = open(&self.fs, self.layer, self.openings).unwrap();
+        for keyspace in db.keyspaces() {
+            create(&db, &keyspace.name, self.layer, self.openings).unwrap();
+        }
+        self.db = Some(db);
     }
 }
 
@@ -133,8 +150,9 @@ const UNLOGGED_ONES: [&str; 4] = ["unlogged", "loose", "stray", "apart"];
 /// Runs the workload once.
 fn work(layer: Layer) -> Work {
     let fs = MemoryFs::traced();
-    let db = Some(open(&fs, layer).unwrap());
-    let mut work = Work { layer, fs, db, history: History::new(), dice: Dice::new(7) };
+    let db = Some(open(&fs, layer, 0).unwrap());
+    let (history, dice) = (History::new(), Dice::new(7));
+    let mut work = Work { layer, fs, db, openings: 0, history, dice };
     LOGGED_ONES.into_iter().for_each(|name| work.create(name));
     work.some_commits(25, &LOGGED_ONES, 300);
     UNLOGGED_ONES.into_iter().for_each(|name| work.create(name));
@@ -207,7 +225,8 @@ fn cuts(at: usize, unsynced: usize) -> Vec<PowerCut> {
 }
 
 fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS]), String> {
-    let db = open(&case.image, case.layer).map_err(|error| format!("does not open: {error:?}"))?;
+    let db = open(&case.image, case.layer, case.at as u64)
+        .map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
     let found = history.find(state, case.at, case.needed)?;
     let made = LOGGED_ONES.into_iter().chain(UNLOGGED_ONES).chain(["late"]);
@@ -227,13 +246,13 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
     let exists = |(keyspace, ..): &Change| db.open_keyspace(keyspace).is_ok();
     let alike = history.alike(found[LOGGED]).filter(|changes| changes.iter().all(exists));
-    create(&db, "late", case.layer).map_err(problem)?;
+    create(&db, "late", case.layer, case.at as u64).map_err(problem)?;
     let new: Change = ("late", b"written after recovery".to_vec(), Some(b"kept".to_vec()));
     let changes = alike.unwrap_or_else(|| vec![new]);
     history::commit(&db, &changes, Durability::Os).map_err(problem)?;
     let state = Fingerprint::of(&db).map_err(problem)?;
     db.close().map_err(problem)?;
-    let db = open(&case.image, case.layer).map_err(problem)?;
+    let db = open(&case.image, case.layer, case.at as u64 + 1).map_err(problem)?;
     if Fingerprint::of(&db).map_err(problem)? != state {
         return Err("reopening gives another state than there was when it was closed".into());
     }

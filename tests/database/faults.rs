@@ -24,6 +24,8 @@ const MOST_CALLS: u64 = 400;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Create(&'static str),
+    /// Opens the keyspace with other options.
+    Choose(&'static str),
     /// So many small commits.
     Commit(usize),
     /// A commit of so many bytes.
@@ -64,6 +66,8 @@ const WORKLOAD: &[Step] = &[
     Step::Compact("gamma"),
     Step::Compact("delta"),
     Step::Reopen,
+    Step::Choose("alpha"),
+    Step::Choose("unlogged"),
     Step::Commit(4),
     Step::PersistKeyspace("unlogged"),
     Step::PersistKeyspace("stray"),
@@ -256,7 +260,8 @@ impl Run {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Create(name) => self.call(step, |db| history::create(db, name)),
+            Step::Create(name) => self.call(step, |db| history::create(db, name, 0)),
+            Step::Choose(name) => self.call(step, |db| history::create(db, name, 1)),
             Step::Commit(count) => {
                 for number in 0..count {
                     let changes = self.changes();

@@ -71,7 +71,7 @@ fn sample(closed: bool) -> Sample {
     let db = history::open(&fs).unwrap();
     let (mut model, mut dice) = (Model::default(), Dice::new(5));
     for (name, ..) in history::KEYSPACES {
-        history::create(&db, name).unwrap();
+        history::create(&db, name, 0).unwrap();
     }
     let persist = |name: &str| db.open_keyspace(name).unwrap().persist().unwrap();
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 0));
@@ -79,6 +79,8 @@ fn sample(closed: bool) -> Sample {
     // Twice overwritten, so that there are dead records in segments, and tombstones.
     put(&db, &mut model, &small_changes(&mut dice, &["beta", "loose"], 3));
     db.open_keyspace("beta").unwrap().compact().unwrap();
+    // Tables of one tree need not be made of the same.
+    history::create(&db, "alpha", 1).unwrap();
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "unlogged", "beta", "loose"], 4));
     persist("beta");
     persist("loose");
@@ -480,7 +482,7 @@ fn a_catalog_from_the_databases_birth_is_refused() {
     let images = (0..fs.operations()).map(|at| fs.image(at, PowerCut::KeepAll));
     let births: Vec<_> = images.filter_map(|image| read(&image, &path).ok()).collect();
     let (mut model, mut dice) = (Model::default(), Dice::new(6));
-    history::create(&db, "alpha").unwrap();
+    history::create(&db, "alpha", 0).unwrap();
     put(&db, &mut model, &small_changes(&mut dice, &["alpha"], 0));
     db.close().unwrap();
     assert!(!births.is_empty());
@@ -527,7 +529,7 @@ fn pages_of_a_tree_that_were_not_written_are_noticed() {
         let fs = MemoryFs::new();
         let db = history::open(&fs).unwrap();
         let (mut model, mut dice) = (Model::default(), Dice::new(10));
-        history::create(&db, keyspace).unwrap();
+        history::create(&db, keyspace, 0).unwrap();
         let path = Path::new(history::PATH).join("keyspaces/1/tree");
         let mut checkpoint = |first| {
             put(&db, &mut model, &tree_changes(&mut dice, keyspace, first));
@@ -564,8 +566,8 @@ fn pages_of_a_tree_that_were_not_written_are_noticed() {
 fn logged() -> (MemoryFs, History) {
     let fs = MemoryFs::new();
     let db = history::open(&fs).unwrap();
-    history::create(&db, "alpha").unwrap();
-    history::create(&db, "beta").unwrap();
+    history::create(&db, "alpha", 0).unwrap();
+    history::create(&db, "beta", 0).unwrap();
     let (mut history, mut dice) = (History::new(), Dice::new(8));
     for number in 0..15 {
         let changes = small_changes(&mut dice, &["alpha", "beta"], number);

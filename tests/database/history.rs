@@ -13,6 +13,7 @@ use turbidite::{
     Batch, Database, DatabaseBuilder, Durability, EngineKind, KeyspaceOptions, Result,
 };
 
+use crate::choices;
 use crate::setup::{self, is_ordered};
 
 /// Directories are missing above it, so that making them durable is part of what is tested.
@@ -67,6 +68,13 @@ pub(crate) fn is_logged(keyspace: &str) -> bool {
 pub(crate) fn options(keyspace: &str) -> KeyspaceOptions {
     let (engine, part) = engine_and_part(keyspace);
     setup::options(engine).log(part == LOGGED)
+}
+
+/// The same with options that are drawn for this run of the tests, anew for each `opening`.
+pub(crate) fn drawn(keyspace: &str, opening: u64) -> KeyspaceOptions {
+    let (engine, part) = engine_and_part(keyspace);
+    let seed = choices::mix(choices::seed(), keyspace);
+    choices::options(engine, seed, opening).log(part == LOGGED)
 }
 
 /// A small generator of numbers, the same for the same seed.
@@ -174,8 +182,9 @@ pub(crate) fn commit(db: &Database, changes: &[Change], durability: Durability) 
     batch.commit()
 }
 
-pub(crate) fn create(db: &Database, name: &str) -> Result<()> {
-    db.keyspace(name, options(name)).map(drop)
+/// Makes a keyspace, or opens it with other options if it is there.
+pub(crate) fn create(db: &Database, name: &str, opening: u64) -> Result<()> {
+    db.keyspace(name, drawn(name, opening)).map(drop)
 }
 
 /// What must be there from a moment on.

@@ -9,41 +9,55 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use turbidite::{Database, EngineKind, Keyspace, Layer};
+use turbidite::{Database, Durability, EngineKind, Keyspace, Layer};
 
+use crate::choices;
 use crate::history::Dice;
-use crate::setup::{ENGINES, contents, layers, options};
+use crate::setup::{ENGINES, contents, layers};
 
-/// Tells the child the layer of all files, the engine of the first keyspace, and the database.
+/// Tells the child the layer of all files, the engine of the first keyspace, the seed of options, and the database.
 const CHILD: &str = "TURBIDITE_KILLED_CHILD";
 const ROUNDS: usize = 2;
 const WRITERS: usize = 2;
 /// In front of what the child says: the test harness says things too.
 const SAYS: &str = "acknowledged ";
 
-/// The layer of all files, and the engine of the first keyspace; the second one is on another engine.
+/// The layer of all files, the engine of the first keyspace, and what options are drawn with; the second keyspace is on
+/// another engine.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     layer: Layer,
     engine: EngineKind,
+    seed: u64,
+    /// The round: other options are drawn for each.
+    opening: u64,
 }
 
 impl Kind {
-    fn new(layer: &str, engine: &str) -> Self {
+    fn new(layer: &str, engine: &str, seed: u64, opening: u64) -> Self {
         let layer: Layer = layer.parse().unwrap();
         // A cache that is smaller than what the log writes between two syncs.
         let layer = layer.with_page_cache_pages(16).unwrap_or(layer);
-        Self { layer, engine: engine.parse().unwrap() }
+        Self { layer, engine: engine.parse().unwrap(), seed, opening }
+    }
+
+    /// What the child is told.
+    fn task(self, path: &Path) -> String {
+        let Self { layer, engine, seed, opening } = self;
+        format!("{layer} {engine} {seed} {opening} {}", path.display())
     }
 
     fn open(self, path: &Path) -> Database {
-        Database::builder(path).memory_budget(8 << 20).log_layer(self.layer).open().unwrap()
+        let builder = Database::builder(path).memory_budget(8 << 20).log_layer(self.layer);
+        choices::database(builder, self.seed, self.opening).open().unwrap()
     }
 
     fn keyspaces(self, db: &Database) -> [Keyspace; 2] {
         let second = ENGINES.into_iter().find(|&other| other != self.engine).unwrap();
-        [("one", self.engine), ("two", second)]
-            .map(|(name, engine)| db.keyspace(name, options(engine).layer(self.layer)).unwrap())
+        [("one", self.engine), ("two", second)].map(|(name, engine)| {
+            let options = choices::options(engine, choices::mix(self.seed, name), self.opening);
+            db.keyspace(name, options.layer(self.layer)).unwrap()
+        })
     }
 }
 
@@ -69,12 +83,19 @@ fn is_batch(number: u64) -> bool {
     number.is_multiple_of(3)
 }
 
+/// Whether a write that need not survive a kill is made to survive it.
+fn is_flushed(number: u64) -> bool {
+    number % 3 == 1
+}
+
 /// What the child process runs; nothing without a parent that asks for it.
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Ok(task) = std::env::var(CHILD) else { return };
-    let [layer, engine, path] = task.splitn(3, ' ').collect::<Vec<_>>()[..] else { unreachable!() };
-    let kind = Kind::new(layer, engine);
+    let [layer, engine, seed, opening, path] = task.splitn(5, ' ').collect::<Vec<_>>()[..] else {
+        unreachable!()
+    };
+    let kind = Kind::new(layer, engine, seed.parse().unwrap(), opening.parse().unwrap());
     let db = kind.open(Path::new(path));
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -93,6 +114,9 @@ fn write_forever(kind: Kind, db: &Database, writer: usize) {
             let mut batch = db.batch();
             batch.put(&one, &key, &value).put(&two, &key, &value);
             batch.commit().unwrap();
+        } else if is_flushed(number) {
+            one.put_with(&key, &value, Durability::Buffered).unwrap();
+            db.flush_log().unwrap();
         } else {
             one.put(&key, &value).unwrap();
         }
@@ -105,7 +129,7 @@ fn write_forever(kind: Kind, db: &Database, writer: usize) {
 fn run_and_kill(path: &Path, kind: Kind, time: Duration) -> BTreeMap<usize, u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child_that_writes_until_it_is_killed", "--nocapture"])
-        .env(CHILD, format!("{} {} {}", kind.layer, kind.engine, path.display()))
+        .env(CHILD, kind.task(path))
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
@@ -158,7 +182,8 @@ fn kill_again_and_again(kind: Kind) {
     let path = dir.path().join("db");
     let mut dice = Dice::new(u64::from(std::process::id()));
     let mut found = 0;
-    for _ in 0..ROUNDS {
+    for opening in 0..ROUNDS as u64 {
+        let kind = Kind { opening, ..kind };
         let time = Duration::from_millis(100 + dice.roll(700) as u64);
         let acknowledged = run_and_kill(&path, kind, time);
         let db = kind.open(&path);
@@ -174,7 +199,7 @@ fn kill_again_and_again(kind: Kind) {
 fn kill_in(layer: &str) {
     if layers().iter().any(|there| there.to_string() == layer) {
         for engine in ENGINES {
-            kill_again_and_again(Kind::new(layer, &engine.to_string()));
+            kill_again_and_again(Kind::new(layer, &engine.to_string(), choices::seed(), 0));
         }
     }
 }

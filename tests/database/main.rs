@@ -1,6 +1,7 @@
 //! One binary for the tests of the whole database through its public interface.
 
 mod architecture;
+mod choices;
 mod conformance;
 mod crash;
 mod ends;
@@ -11,6 +12,7 @@ mod full_disk;
 mod history;
 mod kill;
 mod loads;
+mod memory;
 mod model;
 mod multi_get;
 mod setup;

@@ -1,5 +1,5 @@
 //! A model beside the database: random histories must give the answers of a sorted map, through flushes,
-//! compactions, snapshots, closing, kills and power cuts. What a kill or a power cut may take away is a
+//! compactions, snapshots, closing, kills and power cuts, whatever LSM-trees are made of. What a kill or a power cut may take away is a
 //! suffix of the history, and nothing that had been promised.
 
 mod history;
@@ -30,8 +30,9 @@ fn random_histories_give_the_answers_of_the_model() {
     let kinds = prop_oneof![4 => in_memory, 1 => select(layers()).prop_map(Kind::Disk)];
     let mut runner =
         TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
-    let result = runner.run(&(kinds, vec(operations(), 1..160)), |(kind, operations)| {
-        let mut world = World::new(kind);
+    let histories = (kinds, any::<u64>(), vec(operations(), 1..160));
+    let result = runner.run(&histories, |(kind, seed, operations)| {
+        let mut world = World::new(kind, seed);
         for operation in &operations {
             world.run(operation);
         }

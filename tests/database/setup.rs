@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -12,6 +13,8 @@ use turbidite::{
     Database, DatabaseBuilder, EngineKind, Error, ErrorKind, Keyspace, KeyspaceOptions, Layer,
     MIN_MEMORY_BUDGET, Range,
 };
+
+use crate::choices;
 
 /// The name of the keyspace that tests of a single one use.
 pub(crate) const NAME: &str = "main";
@@ -43,8 +46,16 @@ pub(crate) struct Setup {
     pub(crate) engine: EngineKind,
     pub(crate) options: KeyspaceOptions,
     pub(crate) log_layer: Layer,
+    /// Set if database and LSM-tree are made of what is drawn.
+    drawn: Option<Drawn>,
     label: String,
     _dir: Option<TempDir>,
+}
+
+/// A seed for options, and how many times the database was opened: they are others each time.
+struct Drawn {
+    seed: u64,
+    openings: AtomicU64,
 }
 
 impl Setup {
@@ -57,7 +68,8 @@ impl Setup {
         let path = PathBuf::from("/data/test.db");
         let (engine, log_layer) = (EngineKind::Lsm, Layer::Mmap);
         let options = options(engine);
-        Self { fs, path, engine, options, log_layer, label: "memory".into(), _dir: None }
+        let label = "memory".into();
+        Self { fs, path, engine, options, log_layer, drawn: None, label, _dir: None }
     }
 
     /// An LSM keyspace on disk.
@@ -81,6 +93,12 @@ impl Setup {
         Self { options: self.options.layer(layer), log_layer: layer, label, ..self }
     }
 
+    /// With options that are drawn with `seed`, anew each time the database is opened.
+    pub(crate) fn drawn(self, seed: u64) -> Self {
+        let label = format!("{}, options drawn with {seed}", self.label);
+        Self { drawn: Some(Drawn { seed, openings: AtomicU64::new(0) }), label, ..self }
+    }
+
     pub(crate) fn logged(self, logged: bool) -> Self {
         let log = if logged { "logged" } else { "no log" };
         Self { options: self.options.log(logged), label: format!("{}, {log}", self.label), ..self }
@@ -102,9 +120,11 @@ impl Setup {
         let in_memory = in_memory.map(|(at, layer)| (at, Self::memory().layer(layer)));
         let on_disk = layers().into_iter().enumerate();
         let on_disk = on_disk.map(|(at, layer)| (at + 1, Self::disk(layer)));
-        in_memory
-            .chain(on_disk)
-            .map(move |(at, setup)| setup.engine(engine).logged(at % 2 == engine as usize % 2))
+        let seed = choices::mix(choices::seed(), engine);
+        in_memory.chain(on_disk).zip(0..).map(move |((at, setup), number)| {
+            let setup = setup.engine(engine).logged(at % 2 == engine as usize % 2);
+            setup.drawn(choices::mix(seed, number))
+        })
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
@@ -118,10 +138,16 @@ impl Setup {
     }
 
     pub(crate) fn builder(&self) -> DatabaseBuilder {
-        Database::builder(&self.path)
+        let builder = Database::builder(&self.path)
             .file_system(Arc::clone(&self.fs))
             .memory_budget(MIN_MEMORY_BUDGET)
-            .log_layer(self.log_layer)
+            .log_layer(self.log_layer);
+        match &self.drawn {
+            Some(Drawn { seed, openings }) => {
+                choices::database(builder, *seed, openings.fetch_add(1, Ordering::Relaxed))
+            }
+            None => builder,
+        }
     }
 
     /// Opens the database. A process that another test starts has the lock too from its fork until it is
@@ -137,7 +163,14 @@ impl Setup {
     }
 
     pub(crate) fn keyspace(&self, database: &Database) -> Keyspace {
-        database.keyspace(NAME, self.options.clone()).unwrap()
+        let options = self.options.clone();
+        let options = match &self.drawn {
+            Some(Drawn { seed, openings }) if self.engine == EngineKind::Lsm => {
+                choices::tree(options, *seed, openings.load(Ordering::Relaxed))
+            }
+            _ => options,
+        };
+        database.keyspace(NAME, options).unwrap()
     }
 
     pub(crate) fn start(&self) -> (Database, Keyspace) {

@@ -6,20 +6,60 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use turbidite::{Database, DatabaseBuilder, Keyspace, Layer};
 
+use crate::durability::{Durability, LogArguments};
 use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::size;
 
-/// Which database, how much memory it may take, and how a damaged log is treated.
+/// How much of the machine a database may take.
+#[derive(Args, Clone, Default, Debug)]
+pub(crate) struct MemoryArguments {
+    /// How much memory the database may use, as in 256MiB [default: the library's]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse::<usize>)]
+    memory_budget: Option<usize>,
+    /// The most bytes of it for blocks that were read; 0 for none [default: what all else leaves]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse::<usize>)]
+    block_cache: Option<usize>,
+    /// How many tables, segments and sorted files are kept open at once, at least 16 [default: 512]
+    #[arg(long, value_name = "N")]
+    open_files: Option<usize>,
+}
+
+impl MemoryArguments {
+    /// Has the database take so much.
+    pub(crate) fn apply(&self, mut builder: DatabaseBuilder) -> DatabaseBuilder {
+        if let Some(bytes) = self.memory_budget {
+            builder = builder.memory_budget(bytes);
+        }
+        if let Some(bytes) = self.block_cache {
+            builder = builder.block_cache(bytes);
+        }
+        if let Some(files) = self.open_files {
+            builder = builder.open_files(files);
+        }
+        builder
+    }
+
+    /// What was chosen, by its name.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let named = [
+            ("memory_budget", self.memory_budget),
+            ("block_cache", self.block_cache),
+            ("open_files", self.open_files),
+        ];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?.to_string())))
+    }
+}
+
+/// Which database, how much it may take, and how a damaged log is treated.
 #[derive(Args, Debug)]
 pub(crate) struct DatabaseArguments {
     /// The directory of the database
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// How much memory the database may use, as in 256MiB [default: the library's]
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    memory_budget: Option<usize>,
+    #[command(flatten)]
+    memory: MemoryArguments,
 
     /// How a damaged log is treated; damage elsewhere is an error either way
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
@@ -34,22 +74,18 @@ impl DatabaseArguments {
     }
 
     /// Opens for writing; a missing database is an error.
-    pub(crate) fn open_to_change(&self, durability: Durability) -> Result<Database> {
+    pub(crate) fn open_to_change(&self, log: &LogArguments) -> Result<Database> {
         self.must_exist()?;
-        Ok(self.builder().durability(durability.into()).create(false).open()?)
+        Ok(log.apply(self.builder())?.create(false).open()?)
     }
 
     /// Opens for writing and creates the database if it is missing.
-    pub(crate) fn open_or_create(&self, durability: Durability) -> Result<Database> {
-        Ok(self.builder().durability(durability.into()).create(true).open()?)
+    pub(crate) fn open_or_create(&self, log: &LogArguments) -> Result<Database> {
+        Ok(log.apply(self.builder())?.create(true).open()?)
     }
 
     fn builder(&self) -> DatabaseBuilder {
-        let builder = Database::builder(&self.path).recovery(self.recovery.into());
-        match self.memory_budget {
-            Some(bytes) => builder.memory_budget(bytes),
-            None => builder,
-        }
+        self.memory.apply(Database::builder(&self.path).recovery(self.recovery.into()))
     }
 
     fn must_exist(&self) -> Result<()> {
@@ -97,9 +133,13 @@ impl NewKeyspaceArguments {
         &self.present.keyspace
     }
 
-    /// Opens the keyspace and creates it if it is missing.
-    pub(crate) fn open_or_create(&self, database: &Database) -> Result<Keyspace> {
-        engine::open_or_create(database, self.name(), self.engine, &self.parts)
+    /// Opens the keyspace and creates it if it is missing, with the log or without it as `durability` says.
+    pub(crate) fn open_or_create(
+        &self,
+        database: &Database,
+        durability: Durability,
+    ) -> Result<Keyspace> {
+        engine::open_or_create(database, self.name(), self.engine, &self.parts, durability)
     }
 }
 
@@ -123,43 +163,14 @@ impl From<Recovery> for turbidite::RecoveryMode {
     }
 }
 
-/// When a write counts as done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-pub(crate) enum Durability {
-    /// In the memory of this process
-    Buffered,
-    /// With the operating system: survives the end of the process
-    #[default]
-    Os,
-    /// On the device: survives power loss
-    Sync,
-}
-
-impl From<Durability> for turbidite::Durability {
-    fn from(durability: Durability) -> Self {
-        match durability {
-            Durability::Buffered => Self::Buffered,
-            Durability::Os => Self::Os,
-            Durability::Sync => Self::Sync,
-        }
-    }
-}
-
-/// How safe writes are when the command counts them as done.
-#[derive(Args, Debug)]
-pub(crate) struct DurabilityArguments {
-    /// When a write counts as done
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) durability: Durability,
-}
-
 /// How the files of a keyspace are reached.
 #[derive(Args, Debug)]
 pub(crate) struct LayerArguments {
     /// How the keyspace's files are reached
     #[arg(long, value_name = "LAYER", default_value = "pos", value_parser = layer_parser())]
     file: Layer,
-    /// The bytes of a block of a layer that has blocks, a power of two [default: 4096]
+    /// The bytes of a block of a layer that has blocks, a power of two [default: 4096]. The blocks of the
+    /// tables of an LSM-tree are --data-block-size
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
     /// The pages, each of a block's size, of the cache of a layer that has one [default: 4096]

@@ -1,9 +1,14 @@
 //! The index structures a keyspace can be made with, and the options that go with them.
 
 use clap::{Args, ValueEnum};
-use turbidite::{Database, EngineKind, Keyspace, KeyspaceOptions, Reducer};
+use turbidite::{
+    Compression, Database, EngineKind, Error, FilterKind, KeyFile, Keyspace, KeyspaceOptions,
+    MemtableKind, Policy, Reducer,
+};
 
+use crate::durability::Durability;
 use crate::failure::{Failure, Result};
+use crate::size;
 
 /// An index structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -45,16 +50,19 @@ impl Engine {
     }
 }
 
-/// Opens a keyspace as it was made, or makes it with `engine`, by default an LSM-tree. One that was made with another
-/// engine than the one asked for, or of something else, is an error.
+/// Opens a keyspace as it was made, or makes it with `engine`, by default an LSM-tree, and without the log if
+/// `durability` is none. One that was made with another engine than the one asked for, or of something else, is an error.
 pub(crate) fn open_or_create(
     database: &Database,
     name: &str,
     engine: Option<Engine>,
     parts: &EngineArguments,
+    durability: Durability,
 ) -> Result<Keyspace> {
+    durability.check(database, name)?;
     let Some(found) = database.keyspaces().into_iter().find(|info| info.name == name) else {
         let options = parts.keyspace_options(engine.unwrap_or_default())?;
+        let options = options.log(durability.is_logged());
         return Ok(database.keyspace(name, options)?);
     };
     if let Some(wanted) = engine.map(Engine::kind).filter(|wanted| *wanted != found.engine) {
@@ -77,9 +85,107 @@ pub(crate) fn open_or_create(
 #[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EngineArguments {
     #[command(flatten)]
+    pub(crate) lsm: LsmArguments,
+    #[command(flatten)]
     pub(crate) tree: TreeArguments,
     #[command(flatten)]
     pub(crate) skip: SkipArguments,
+}
+
+/// What an LSM-tree is made of: each layer is a choice.
+#[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct LsmArguments {
+    /// What an LSM-tree keeps its newest entries in: tagged, skiplist, vector, hash-skiplist:PREFIX,
+    /// hash-linklist:PREFIX; the prefix in bytes [default: tagged]
+    #[arg(long, value_name = "KIND")]
+    memtable: Option<MemtableKind>,
+    /// The filters of an LSM-tree's tables: none, bloom, blocked-bloom, ribbon [default: blocked-bloom]
+    #[arg(long, value_name = "KIND")]
+    filter: Option<FilterKind>,
+    /// The bits of filters for each key, 0 to 32; or a list with those of each level, as in 10,10,6; the
+    /// last counts for all deeper ones [default: 10]
+    #[arg(long, value_name = "BITS", value_delimiter = ',')]
+    filter_bits: Option<Vec<u32>>,
+    /// What of an open table stays in memory: none, filter, keys, keys+filter [default: keys+filter]
+    #[arg(long, value_name = "PARTS")]
+    key_file: Option<KeyFile>,
+    /// How tables are compressed: none, lz4, snappy, zstd:LEVEL, zstd-dict:LEVEL; or a list like that of
+    /// --filter-bits. The library must have been built with snappy or zstd [default: none]
+    #[arg(long, value_name = "CODEC", value_delimiter = ',')]
+    compression: Option<Vec<Compression>>,
+    /// The bytes of a block of an LSM-tree's tables, 512 to 1MiB [default: 4096]. The blocks in which files
+    /// are reached are --block-size, on commands that have it
+    #[arg(long, value_name = "BYTES", value_parser = size::parse::<u32>)]
+    data_block_size: Option<u32>,
+    /// About how many bytes a table below level 0 may take, 64KiB to 4GiB [default: by the memory budget]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse::<u64>)]
+    table_size: Option<u64>,
+    /// Keep values of at least so many bytes, 64 or more, in files of their own; 0 for none [default: 0]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse::<u32>)]
+    separate_values: Option<u32>,
+    /// What an LSM-tree merges, and when: levelled[:RATIO], tiered[:RUNS], lazy-levelled[:RUNS], fifo:BYTES;
+    /// fixed when the keyspace is created [default: levelled:10]
+    #[arg(long, value_parser = parse_policy, conflicts_with = "levels")]
+    policy: Option<Policy>,
+    /// The same, level by level: tiering:RUNS or levelling:TABLES, or bytes in place of either, as in
+    /// tiering:2,levelling:4,levelling:64000000B
+    #[arg(long, value_parser = parse_levels)]
+    levels: Option<Policy>,
+}
+
+fn parse_policy(text: &str) -> turbidite::Result<Policy> {
+    match text.parse()? {
+        Policy::Levels(_) => Err(Error::Invalid("levels are given with --levels".into())),
+        policy => Ok(policy),
+    }
+}
+
+fn parse_levels(text: &str) -> turbidite::Result<Policy> {
+    match text.parse()? {
+        levels @ Policy::Levels(_) => Ok(levels),
+        policy => Err(Error::Invalid(format!("{policy} is given with --policy"))),
+    }
+}
+
+impl LsmArguments {
+    /// The most bytes that the tree's tables may take before the oldest go, if its policy is to drop them.
+    pub(crate) fn fifo_bytes(&self) -> Option<u64> {
+        match self.policy {
+            Some(Policy::Fifo { bytes }) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn add_to(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
+        if let Some(kind) = self.memtable {
+            options = options.memtable(kind);
+        }
+        if let Some(kind) = self.filter {
+            options = options.filter(kind);
+        }
+        if let Some(bits) = &self.filter_bits {
+            options = options.filter_bits(bits);
+        }
+        if let Some(kept) = self.key_file {
+            options = options.key_file(kept);
+        }
+        if let Some(levels) = &self.compression {
+            options = options.compression(levels);
+        }
+        if let Some(bytes) = self.data_block_size {
+            options = options.data_block_size(bytes);
+        }
+        if let Some(bytes) = self.table_size {
+            options = options.table_size(bytes);
+        }
+        if let Some(bytes) = self.separate_values {
+            options = options.separate_values(bytes);
+        }
+        if let Some(policy) = self.policy.as_ref().or(self.levels.as_ref()) {
+            options = options.policy(policy.clone());
+        }
+        options
+    }
 }
 
 /// The sizes of a B+ tree.
@@ -119,13 +225,18 @@ impl EngineArguments {
                 engine.kind()
             )))
         };
+        if self.lsm != LsmArguments::default() && engine != Engine::Lsm {
+            let names = "--memtable, --filter, --filter-bits, --key-file, --compression, --data-block-size, \
+                         --table-size, --separate-values, --policy and --levels";
+            return misplaced(names, Engine::Lsm);
+        }
         if self.tree != TreeArguments::default() && engine != Engine::Btree {
             return misplaced("--page-size and --max-cached-pages", Engine::Btree);
         }
         if self.skip != SkipArguments::default() && engine != Engine::Skip {
             return misplaced("--step-unit, --max-level and --reducer", Engine::Skip);
         }
-        let mut options = engine.keyspace_options();
+        let mut options = self.lsm.add_to(engine.keyspace_options());
         if let Some(bytes) = self.tree.page_size {
             options = options.page_size(bytes);
         }

@@ -7,10 +7,12 @@
 
 mod arguments;
 mod commands;
+mod durability;
 mod engine;
 mod failure;
 mod hex;
 mod machine;
+mod options;
 mod output;
 mod progress;
 mod records;

@@ -3,7 +3,7 @@
 pub(crate) use indicatif::{HumanBytes as Bytes, HumanCount as Count};
 
 /// Reads a number of bytes: `4096`, `64KiB`, `1.5 GiB`, `2GB`. A single letter means the binary unit.
-pub(crate) fn parse(text: &str) -> Result<usize, String> {
+pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
     if bytes >= (1_u64 << 53) as f64 {
         return Err(String::from("it is too large"));
     }
-    usize::try_from(bytes as u64).map_err(|_| String::from("it is too large"))
+    T::try_from(bytes as u64).map_err(|_| String::from("it is too large"))
 }
 
 /// `dividend / divisor`, and 0 where that has no meaning.
@@ -43,8 +43,10 @@ mod tests {
         assert_eq!(parse("256MiB"), Ok(256 << 20));
         assert_eq!(parse("1.5 g"), Ok(3 << 29));
         assert_eq!(parse("2GB"), Ok(2_000_000_000));
+        assert_eq!(parse("4GiB"), Ok(4_u64 << 30));
+        assert!(parse::<u32>("4GiB").is_err());
         for wrong in ["", "MiB", "12 parsecs", "1.2.3", "9999999999TiB", "-1"] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
+            assert!(parse::<usize>(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -8,7 +8,8 @@ use turbidite::{Cursor, Database, Durability, Keyspace, Layer, Range, Slice, Sna
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
-use crate::setup::{Setup, assert_no_order, is_ordered, options};
+use crate::choices;
+use crate::setup::{Setup, assert_no_order, is_ordered};
 
 /// How many writes a fill makes.
 const FILL: usize = 64;
@@ -45,10 +46,12 @@ struct Open {
 }
 
 impl Open {
-    fn new(setup: &Setup) -> Self {
+    /// Opens the database for the `opening`th time, with options that are drawn with `seed`.
+    fn new(setup: &Setup, seed: u64, opening: u64) -> Self {
         let database = setup.open();
         let keyspaces = std::array::from_fn(|index| {
-            let options = options(ENGINES[index]).layer(setup.log_layer).log(index < LOGGED);
+            let options = choices::options(ENGINES[index], choices::mix(seed, index), opening);
+            let options = options.layer(setup.log_layer).log(index < LOGGED);
             database.keyspace(&format!("keyspace {index}"), options).unwrap()
         });
         Self { database, keyspaces }
@@ -58,6 +61,8 @@ impl Open {
 pub(super) struct World {
     kind: Kind,
     setup: Setup,
+    /// What options are drawn with.
+    seed: u64,
     /// Set if the database is in memory, where crashes can be played.
     memory: Option<MemoryFs>,
     /// `None` only while it is being reopened.
@@ -70,16 +75,17 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: Kind, seed: u64) -> Self {
         let memory = matches!(kind, Kind::Memory(_)).then(MemoryFs::traced);
         let setup = match &memory {
             Some(fs) => Setup::on(Arc::new(fs.clone())).layer(kind.layer()),
             None => Setup::disk(kind.layer()),
         };
-        let open = Some(Open::new(&setup));
+        let setup = setup.drawn(seed);
+        let open = Some(Open::new(&setup, seed, 0));
         let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
         let (snapshots, figures) = (Vec::new(), Figures::default());
-        Self { kind, setup, memory, open, snapshots, logged, unlogged, writes: 0, figures }
+        Self { kind, setup, seed, memory, open, snapshots, logged, unlogged, writes: 0, figures }
     }
 
     fn open(&self) -> &Open {
@@ -146,6 +152,10 @@ impl World {
             Operation::Compact(keyspace) => {
                 self.keyspace(*keyspace).compact().unwrap();
                 self.persisted(*keyspace);
+            }
+            Operation::FlushLog => {
+                self.open().database.flush_log().unwrap();
+                self.logged.write_out();
             }
             Operation::PersistAll => {
                 self.open().database.persist().unwrap();
@@ -314,7 +324,7 @@ impl World {
 
     fn reopen(&mut self, close: impl FnOnce(Open)) {
         close(self.leave());
-        self.open = Some(Open::new(&self.setup));
+        self.open = Some(Open::new(&self.setup, self.seed, self.figures.reopenings));
         self.all_is_synced();
         self.check_all();
     }
@@ -324,9 +334,11 @@ impl World {
         let Some(memory) = self.memory.clone() else { return self.reopen(drop) };
         let image = memory.image(memory.operations(), cut).fork_traced();
         drop(self.leave());
-        self.setup = Setup::on(Arc::new(image.clone())).layer(self.kind.layer());
+        let opening = self.figures.reopenings;
+        let setup = Setup::on(Arc::new(image.clone())).layer(self.kind.layer());
+        self.setup = setup.drawn(choices::mix(self.seed, opening));
         self.memory = Some(image);
-        let open = Open::new(&self.setup);
+        let open = Open::new(&self.setup, self.seed, opening);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
         let power_cut = cut != PowerCut::KeepAll;

@@ -8,14 +8,13 @@ use clap::Args;
 use tempfile::TempDir;
 use turbidite::{Layer, Reducer};
 
-use crate::arguments::{self, LayerArguments};
+use crate::arguments::{self, LayerArguments, MemoryArguments};
+use crate::durability::LogArguments;
 use crate::engine::{Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
-use crate::size;
 use crate::workload::{
-    Bench, Durability, Heading, Keys, Measurement, Order, Phase, Plan, Reopening, Store,
-    write_tables,
+    Bench, Heading, Keys, Measurement, Order, Phase, Plan, Reopening, Store, write_tables,
 };
 
 /// Measure the speed of a new database
@@ -44,7 +43,11 @@ Figures with --json:
   durability, phase, keys, order, records, threads, batch, latency_run, operations, found,
   close_seconds, open_seconds, seconds, persist_seconds, settle_seconds, ops_per_second, p50_us,
   p99_us, p999_us, max_us, written_bytes, space_bytes, write_amplification, space_amplification,
-  peak_rss_bytes, io, close_io, tree, skip.
+  peak_rss_bytes, io, close_io, tree, skip, keyspace, log, options.
+  Write amplification is bytes written for each byte that was put, space amplification bytes on disk
+  for each byte of live records: over all files, with what the log has reserved. keyspace has the same
+  four figures of the keyspace's own files, log has written_bytes and write_amplification of the log.
+  options has what was chosen that is not the default, as text.
   max_level and reducer are null unless they are given. persist_seconds is the part of seconds that
   --persist takes.
   The names in io are requests, hits, reads, read_bytes, writes, written_bytes, syncs: what the file
@@ -67,6 +70,8 @@ Examples:
   turbidite bench --file mmap --order skewed --threads 4 --phases fill,get,scan,overwrite,get
   turbidite bench --keys study --file mmap --durability none --phases fill,get
   turbidite bench --file pos-block-cache --block-size 1024 --page-cache 1000 --phases fill,get
+  turbidite bench --memtable skiplist --filter ribbon --compression none,lz4 --levels tiering:4,levelling:8
+  turbidite bench --durability buffered --log-buffer 1MiB --log-flush-ms 50 --block-cache 64MiB
   turbidite bench --engine btree --page-size 8192 --max-cached-pages 1000 --reopen
   turbidite bench --engine skip --step-unit 16 --max-level 5 --keys study --persist --progress
   turbidite bench --batch 32 --phases fill,get,miss
@@ -82,9 +87,8 @@ pub(crate) struct Arguments {
     /// How the log's files are reached
     #[arg(long, value_name = "LAYER", default_value = "mmap", hide_possible_values = true, value_parser = arguments::layer_parser())]
     log_file: Layer,
-    /// When a write counts as done
-    #[arg(long, value_enum, default_value = "os")]
-    durability: Durability,
+    #[command(flatten)]
+    log: LogArguments,
     /// What keys are
     #[arg(long, value_enum, default_value = "number")]
     keys: Keys,
@@ -144,9 +148,8 @@ pub(crate) struct Arguments {
     /// The start of all randomness
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// How much memory the database may use, as in 256MiB [default: the library's]
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    memory_budget: Option<usize>,
+    #[command(flatten)]
+    memory: MemoryArguments,
     #[command(flatten)]
     figures: Figures,
 }
@@ -201,14 +204,15 @@ impl Arguments {
             Keys::Study => self.check_study()?,
         }
         self.check_reducer()?;
+        self.check_fifo()?;
         let study = self.keys == Keys::Study;
         let plan = Plan {
             engine: self.engine,
             parts: self.parts.clone(),
             file: self.layer.layer()?,
             log_file: self.log_file,
-            durability: self.durability,
-            memory_budget: self.memory_budget,
+            log: self.log.clone(),
+            memory: self.memory.clone(),
             keys: self.keys,
             records: self.records,
             key_size: self.checked_key_size()? as usize,
@@ -249,6 +253,23 @@ impl Arguments {
             Keys::Number => &[Phase::Fill, Phase::Get, Phase::Miss, Phase::Scan],
             Keys::Study => &[Phase::Fill, Phase::Get],
         }
+    }
+
+    /// Checks that nothing goes that answers are checked against.
+    fn check_fifo(&self) -> Result<()> {
+        let Some(bytes) = self.parts.lsm.fifo_bytes() else { return Ok(()) };
+        let writes = self.phases().iter().filter(|phase| phase.writes()).count();
+        let reads = writes < self.phases().len();
+        let record = u64::from(self.checked_key_size()?) + u64::from(self.value_size);
+        // What goes with a record in a table is less than that.
+        let needed = writes as u64 * u64::from(self.records) * (2 * record + 64);
+        if reads && bytes < needed {
+            return Err(Failure::usage(format!(
+                "with --policy fifo:{bytes} records may go that answers are checked against: give at least {needed} \
+                 bytes, or phases that write only"
+            )));
+        }
+        Ok(())
     }
 
     /// Checks that every phase finds what it needs.

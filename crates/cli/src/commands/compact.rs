@@ -5,7 +5,8 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 
-use crate::arguments::{DatabaseArguments, Durability, KeyspaceArguments};
+use crate::arguments::{DatabaseArguments, KeyspaceArguments};
+use crate::durability::LogArguments;
 use crate::failure::Result;
 use crate::output::{self, Figures};
 use crate::size::Bytes;
@@ -28,7 +29,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
-        let database = self.database.open_to_change(Durability::default())?;
+        let database = self.database.open_to_change(&LogArguments::default())?;
         let keyspace = self.keyspace.open(&database)?;
         let before = database.stats().disk_bytes;
         let start = Instant::now();

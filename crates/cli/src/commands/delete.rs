@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::arguments::{DatabaseArguments, DurabilityArguments, KeyspaceArguments};
+use crate::arguments::{DatabaseArguments, KeyspaceArguments};
+use crate::durability::LogArguments;
 use crate::failure::Result;
 use crate::hex::Notation;
 
@@ -27,15 +28,16 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     notation: Notation,
     #[command(flatten)]
-    durability: DurabilityArguments,
+    log: LogArguments,
 }
 
 impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
         let keys: Result<Vec<_>> = self.keys.iter().map(|key| self.notation.read(key)).collect();
         let keys = keys?;
-        let database = self.database.open_to_change(self.durability.durability)?;
+        let database = self.database.open_to_change(&self.log)?;
         let keyspace = self.keyspace.open(&database)?;
+        self.log.durability.check(&database, keyspace.name())?;
         let mut batch = database.batch();
         for key in keys {
             batch.delete(&keyspace, key);

@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use turbidite::EngineKind;
 
-use crate::arguments::{DatabaseArguments, DurabilityArguments, NewKeyspaceArguments};
+use crate::arguments::{DatabaseArguments, NewKeyspaceArguments};
+use crate::durability::LogArguments;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::progress::Progress;
@@ -26,8 +27,8 @@ use crate::size::{Bytes, Count, ratio};
 ///
 /// The order of the lines, their endings, the header and blank lines go into a keyspace named
 /// <KEYSPACE>.order, in the same atomic batches, so that `export` gives back the file byte for byte. It
-/// describes the latest import into the keyspace. It is an LSM-tree, whatever --engine says of the
-/// keyspace itself.
+/// describes the latest import into the keyspace. It is an LSM-tree by default options, whatever is said
+/// of the keyspace itself; only with --durability none neither has the log.
 ///
 /// A malformed line (no such column, an open quote, a record of another length, bad JSON, no key) ends
 /// the import with exit code 2; the records before it stay stored.
@@ -83,7 +84,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     keyspace: NewKeyspaceArguments,
     #[command(flatten)]
-    durability: DurabilityArguments,
+    log: LogArguments,
     #[command(flatten)]
     figures: Figures,
 }
@@ -127,11 +128,12 @@ impl Arguments {
         let (mut parser, front) =
             Parser::new(lines, self.format, self.separator, header, &self.key)?;
         let start = Instant::now();
-        let database = self.database.open_or_create(self.durability.durability)?;
+        let database = self.database.open_or_create(&self.log)?;
         // First what may not be what is asked for: the order must not say anything about records of others.
-        let records = self.keyspace.open_or_create(&database)?;
+        let durability = self.log.durability;
+        let records = self.keyspace.open_or_create(&database, durability)?;
         let (told, engine) = (records.clone(), records.stats().engine);
-        let order = Order::open_or_create(&database, self.keyspace.name())?;
+        let order = Order::open_or_create(&database, self.keyspace.name(), durability)?;
         let mut loader = Loader::new(&database, records, order, self.batch as usize)?;
         front.iter().for_each(|text| loader.verbatim(text));
 

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::arguments::{DatabaseArguments, DurabilityArguments, NewKeyspaceArguments};
+use crate::arguments::{DatabaseArguments, NewKeyspaceArguments};
+use crate::durability::LogArguments;
 use crate::failure::Result;
 use crate::hex::Notation;
 
@@ -18,6 +19,7 @@ Examples:
   turbidite put fruits.db apple red
   turbidite put fruits.db --keyspace prices --durability sync apple 0.40
   turbidite put fruits.db --keyspace stock --engine btree apple 120
+  turbidite put fruits.db --keyspace notes --compression lz4 --policy tiered:4 apple tart
   turbidite put fruits.db --keyspace names --engine skip --reducer concat apple pippin
   turbidite put fruits.db --hex 00ff cafe")]
 pub(crate) struct Arguments {
@@ -34,14 +36,14 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     notation: Notation,
     #[command(flatten)]
-    durability: DurabilityArguments,
+    log: LogArguments,
 }
 
 impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
         let (key, value) = (self.notation.read(&self.key)?, self.notation.read(&self.value)?);
-        let database = self.database.open_or_create(self.durability.durability)?;
-        self.keyspace.open_or_create(&database)?.put(key, value)?;
+        let database = self.database.open_or_create(&self.log)?;
+        self.keyspace.open_or_create(&database, self.log.durability)?.put(key, value)?;
         Ok(database.close()?)
     }
 }

@@ -4,17 +4,21 @@ use std::io::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
-use turbidite::{KeyspaceStats, PageCacheStats, RecoveryReport, SkipStats, Stats, TreeStats};
+use turbidite::{
+    KeyspaceInfo, KeyspaceStats, PageCacheStats, RecoveryReport, SkipStats, Stats, TreeStats,
+};
 
 use crate::arguments::DatabaseArguments;
 use crate::failure::Result;
+use crate::options;
 use crate::output::{self, Figure, Figures};
 use crate::size::{Bytes, Count};
 
 /// Show what the database holds and costs
 ///
 /// Entries are stored entries: replaced and deleted ones count until they are dropped, in the background
-/// or by a compaction. Input, output and cache are what opening the database took. Levels are those of
+/// or by a compaction. Input, output and cache are what opening the database took. Options are those that
+/// are not the default. Levels are those of
 /// LSM-trees; B+ trees and skip keyspaces follow as they are in their files.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -31,13 +35,14 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
         let database = self.database.open_to_read()?;
-        let stats = database.stats();
+        let (stats, keyspaces) = (database.stats(), database.keyspaces());
         if self.figures.json {
-            return output::print_json(&as_json(&stats, database.recovery()));
+            return output::print_json(&as_json(&stats, &keyspaces, database.recovery()));
         }
         let mut out = output::stdout();
         write_database(&stats, database.recovery(), &mut out)?;
         write_keyspaces(&stats.keyspaces, &mut out)?;
+        write_options(&keyspaces, &mut out)?;
         write_levels(&stats.keyspaces, &mut out)?;
         write_trees(&stats.keyspaces, &mut out)?;
         write_skips(&stats.keyspaces, &mut out)?;
@@ -45,7 +50,7 @@ impl Arguments {
     }
 }
 
-fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
+fn as_json(stats: &Stats, keyspaces: &[KeyspaceInfo], recovery: &RecoveryReport) -> Value {
     let (io, memory, cache) = (&stats.io, &stats.memory, &stats.block_cache);
     json!({
         "disk_bytes": stats.disk_bytes,
@@ -66,11 +71,11 @@ fn as_json(stats: &Stats, recovery: &RecoveryReport) -> Value {
             "requests": io.requests, "reads": io.reads, "read_bytes": io.read_bytes,
             "writes": io.writes, "written_bytes": io.written_bytes, "syncs": io.syncs,
         },
-        "keyspaces": stats.keyspaces.iter().map(keyspace_as_json).collect::<Vec<_>>(),
+        "keyspaces": stats.keyspaces.iter().zip(keyspaces).map(keyspace_as_json).collect::<Vec<_>>(),
     })
 }
 
-fn keyspace_as_json(keyspace: &KeyspaceStats) -> Value {
+fn keyspace_as_json((keyspace, info): (&KeyspaceStats, &KeyspaceInfo)) -> Value {
     let levels = keyspace.levels.iter().map(|level| {
         json!({
             "level": level.level, "tables": level.tables,
@@ -92,6 +97,8 @@ fn keyspace_as_json(keyspace: &KeyspaceStats) -> Value {
         "levels": levels.collect::<Vec<_>>(),
         "tree": keyspace.tree.as_ref().map(tree_as_json),
         "skip": keyspace.skip.as_ref().map(skip_as_json),
+        "logged": info.logged,
+        "options": options::as_json(&info.options),
     })
 }
 
@@ -180,6 +187,21 @@ fn write_keyspaces(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<
             Count(keyspace.flushes).to_string(),
             Count(keyspace.compactions).to_string(),
         ]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}
+
+/// Those that are not the default, if there are any.
+fn write_options(keyspaces: &[KeyspaceInfo], out: &mut impl Write) -> Result<()> {
+    let mut table = Figure::new(&["keyspace", "options"], 2);
+    let chosen = |info: &&KeyspaceInfo| !info.options.chosen().is_empty();
+    let mut keyspaces = keyspaces.iter().filter(chosen).peekable();
+    if keyspaces.peek().is_none() {
+        return Ok(());
+    }
+    for info in keyspaces {
+        table.row(vec![info.name.clone(), options::as_text(&info.options)]);
     }
     writeln!(out)?;
     Ok(table.write(out)?)

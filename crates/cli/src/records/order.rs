@@ -18,6 +18,7 @@
 use turbidite::{Database, Error, ErrorKind, Keyspace};
 
 use super::lines::Ending;
+use crate::durability::Durability;
 use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 
@@ -84,9 +85,13 @@ impl Order {
     }
 
     /// The order beside `name`, created if it is missing, in an engine that keeps it.
-    pub(crate) fn open_or_create(database: &Database, name: &str) -> Result<Self> {
+    pub(crate) fn open_or_create(
+        database: &Database,
+        name: &str,
+        durability: Durability,
+    ) -> Result<Self> {
         let (name, parts) = (format!("{name}{SUFFIX}"), EngineArguments::default());
-        engine::open_or_create(database, &name, Some(Engine::Lsm), &parts).map(Self)
+        engine::open_or_create(database, &name, Some(Engine::Lsm), &parts, durability).map(Self)
     }
 
     /// The order beside `name`, if it was filled by an import.

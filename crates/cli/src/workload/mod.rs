@@ -18,7 +18,8 @@ use std::path::Path;
 use clap::ValueEnum;
 use turbidite::{Database, DatabaseBuilder, KeyspaceOptions, Layer};
 
-use crate::arguments;
+use crate::arguments::MemoryArguments;
+use crate::durability::LogArguments;
 use crate::engine::{Engine, EngineArguments};
 use crate::failure::Result;
 
@@ -26,30 +27,6 @@ pub(crate) use keys::Keys;
 pub(crate) use phases::Bench;
 pub(crate) use report::{Heading, Measurement, write_tables};
 pub(crate) use store::{Reopening, Store};
-
-/// When a write counts as done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Durability {
-    /// No log at all
-    None,
-    /// Logged in the memory of the process
-    Buffered,
-    /// Logged with the operating system: survives the end of the process
-    Os,
-    /// Logged on the device: survives power loss
-    Sync,
-}
-
-impl Durability {
-    /// The durability of the database; without a log it has no effect.
-    pub(crate) fn of_database(self) -> arguments::Durability {
-        match self {
-            Self::None | Self::Buffered => arguments::Durability::Buffered,
-            Self::Os => arguments::Durability::Os,
-            Self::Sync => arguments::Durability::Sync,
-        }
-    }
-}
 
 /// In which order keys are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -98,8 +75,8 @@ pub(crate) struct Plan {
     pub(crate) parts: EngineArguments,
     pub(crate) file: Layer,
     pub(crate) log_file: Layer,
-    pub(crate) durability: Durability,
-    pub(crate) memory_budget: Option<usize>,
+    pub(crate) log: LogArguments,
+    pub(crate) memory: MemoryArguments,
     pub(crate) keys: Keys,
     pub(crate) records: u32,
     pub(crate) key_size: usize,
@@ -122,20 +99,22 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Opens the database under test, at `path`.
-    fn builder(&self, path: &Path) -> DatabaseBuilder {
-        let builder = Database::builder(path)
-            .durability(self.durability.of_database().into())
-            .log_layer(self.log_file);
-        match self.memory_budget {
-            Some(bytes) => builder.memory_budget(bytes),
-            None => builder,
-        }
+    fn builder(&self, path: &Path) -> Result<DatabaseBuilder> {
+        let builder = self.memory.apply(Database::builder(path));
+        Ok(self.log.apply(builder)?.log_layer(self.log_file))
     }
 
     /// The options of the keyspace under test.
     pub(crate) fn keyspace_options(&self) -> Result<KeyspaceOptions> {
-        let logged = self.durability != Durability::None;
-        Ok(self.parts.keyspace_options(self.engine)?.layer(self.file).log(logged))
+        let options = self.parts.keyspace_options(self.engine)?;
+        Ok(options.layer(self.file).log(self.log.durability.is_logged()))
+    }
+
+    /// What was chosen that is not the default and has no name of its own in the figures.
+    fn chosen(&self) -> Vec<(&'static str, String)> {
+        let keyspace = self.keyspace_options().map(|options| options.chosen());
+        let database = self.memory.chosen().chain(self.log.chosen());
+        keyspace.unwrap_or_default().into_iter().chain(database).collect()
     }
 
     /// The bytes of a record's key and value.

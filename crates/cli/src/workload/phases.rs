@@ -93,6 +93,7 @@ impl Bench {
             tree: Tree::of(&stats, &before, self.plan.record_bytes()),
             skip: Skip::of(&stats, &before),
             space_bytes: stats.disk_bytes,
+            keyspace_bytes: stats.keyspaces.iter().map(|keyspace| keyspace.disk_bytes).sum(),
             live_bytes: self.live().count() as u64 * self.plan.record_bytes(),
             peak_rss_bytes: machine::peak_resident_bytes(),
         })
@@ -361,7 +362,7 @@ mod tests {
 
     use crate::engine::{Engine, EngineArguments};
 
-    use super::super::{Durability, Keys, Order};
+    use super::super::{Keys, LogArguments, MemoryArguments, Order};
     use super::*;
 
     fn plan(keys: Keys, batch: usize) -> Plan {
@@ -370,8 +371,8 @@ mod tests {
             parts: EngineArguments::default(),
             file: Layer::Positional,
             log_file: Layer::Mmap,
-            durability: Durability::Buffered,
-            memory_budget: None,
+            log: LogArguments::default(),
+            memory: MemoryArguments::default(),
             keys,
             records: 200,
             key_size: 8,

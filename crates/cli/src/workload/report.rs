@@ -10,8 +10,9 @@ use super::counters::Counters;
 use super::skip::Skip;
 use super::tree::Tree;
 use super::{Keys, Phase, Plan, Reopening, name};
-use crate::engine::EngineArguments;
+use crate::engine::{Engine, EngineArguments};
 use crate::machine;
+use crate::options;
 use crate::output::Figure;
 use crate::size::{Bytes, Count, ratio};
 
@@ -40,6 +41,8 @@ pub(crate) struct Measurement {
     /// The skip keyspace at the end, if it is one.
     pub(super) skip: Option<Skip>,
     pub(super) space_bytes: u64,
+    /// The part of it that is the keyspace's own files.
+    pub(super) keyspace_bytes: u64,
     /// Bytes of the keys and values that can be read.
     pub(super) live_bytes: u64,
     pub(super) peak_rss_bytes: u64,
@@ -58,20 +61,41 @@ impl Measurement {
         self.latencies.max() as f64 / 1e3
     }
 
-    fn write_amplification(&self) -> f64 {
+    /// How many bytes were written for each that was put: `written` is all of them, or those of some files.
+    fn write_amplification(&self, written: u64) -> f64 {
         if !self.phase.writes() {
             return 0.0;
         }
-        ratio(self.counters.io.written_bytes as f64, self.user_bytes as f64)
+        ratio(written as f64, self.user_bytes as f64)
     }
 
-    fn space_amplification(&self) -> f64 {
-        ratio(self.space_bytes as f64, self.live_bytes as f64)
+    /// How many bytes are taken on disk for each that is live: `taken` is all of them, or those of some files.
+    fn space_amplification(&self, taken: u64) -> f64 {
+        ratio(taken as f64, self.live_bytes as f64)
+    }
+
+    /// What the keyspace's own files cost.
+    fn keyspace_as_json(&self) -> Value {
+        let (written, space) = (self.counters.keyspace_bytes(), self.keyspace_bytes);
+        json!({
+            "written_bytes": written, "space_bytes": space,
+            "write_amplification": self.write_amplification(written),
+            "space_amplification": self.space_amplification(space),
+        })
+    }
+
+    /// What the log cost.
+    fn log_as_json(&self) -> Value {
+        let written = self.counters.log_bytes;
+        json!({
+            "written_bytes": written, "write_amplification": self.write_amplification(written),
+        })
     }
 
     /// The figures under their fixed names. What has no meaning for the phase is 0.
     pub(crate) fn as_json(&self, plan: &Plan) -> Value {
-        json!({
+        let chosen = plan.chosen().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+        let mut figures = json!({
             "engine": name(plan.engine),
             "page_size": self.tree.map_or(0, |tree| tree.page_size()),
             "max_cached_pages": plan.parts.tree.max_cached_pages.unwrap_or(0),
@@ -82,7 +106,7 @@ impl Measurement {
             "block_size": plan.file.block_size().unwrap_or(0),
             "page_cache_pages": plan.file.page_cache_pages().unwrap_or(0),
             "log_file": plan.log_file.to_string(),
-            "durability": name(plan.durability),
+            "durability": name(plan.log.durability),
             "phase": name(self.phase),
             "keys": name(plan.keys),
             "order": name(plan.order),
@@ -104,14 +128,18 @@ impl Measurement {
             "max_us": self.longest_microseconds(),
             "written_bytes": self.counters.io.written_bytes,
             "space_bytes": self.space_bytes,
-            "write_amplification": self.write_amplification(),
-            "space_amplification": self.space_amplification(),
+            "write_amplification": self.write_amplification(self.counters.io.written_bytes),
+            "space_amplification": self.space_amplification(self.space_bytes),
             "peak_rss_bytes": self.peak_rss_bytes,
             "io": self.counters.as_json(),
             "close_io": self.reopening.closing.as_json(),
             "tree": self.tree.unwrap_or_default().as_json(),
             "skip": self.skip.unwrap_or_default().as_json(),
-        })
+        });
+        figures["keyspace"] = self.keyspace_as_json();
+        figures["log"] = self.log_as_json();
+        figures["options"] = Value::Object(chosen.collect());
+        figures
     }
 
     fn as_row(&self) -> Vec<String> {
@@ -132,15 +160,18 @@ impl Measurement {
             format!("{:.2}", self.microseconds(0.999)),
             format!("{:.0}", self.longest_microseconds()),
             Bytes(self.counters.io.written_bytes).to_string(),
-            amplification(self.write_amplification()),
+            amplification(self.write_amplification(self.counters.io.written_bytes)),
+            amplification(self.write_amplification(self.counters.keyspace_bytes())),
+            amplification(self.write_amplification(self.counters.log_bytes)),
             Bytes(self.space_bytes).to_string(),
-            amplification(self.space_amplification()),
+            amplification(self.space_amplification(self.space_bytes)),
+            amplification(self.space_amplification(self.keyspace_bytes)),
             Bytes(self.peak_rss_bytes).to_string(),
         ]
     }
 
     fn as_file_row(&self) -> Vec<String> {
-        let Counters { io, pages } = self.counters;
+        let Counters { io, pages, .. } = self.counters;
         let Reopening { close_seconds, open_seconds, closing } = self.reopening;
         let seconds = |figure: f64| match figure {
             0.0 => String::from("-"),
@@ -194,7 +225,7 @@ impl Measurement {
     }
 }
 
-const HEADER: [&str; 14] = [
+const HEADER: [&str; 17] = [
     "phase",
     "seconds",
     "settle s",
@@ -206,8 +237,11 @@ const HEADER: [&str; 14] = [
     "max µs",
     "written",
     "w-amp",
+    "of files",
+    "of log",
     "on disk",
     "s-amp",
+    "of files",
     "peak RSS",
 ];
 
@@ -312,7 +346,7 @@ impl Heading<'_> {
             engine_with_sizes(plan),
             with_sizes(plan.file),
             plan.log_file,
-            name(plan.durability),
+            name(plan.log.durability),
             match plan.keys {
                 Keys::Number => format!("{} order", name(plan.order)),
                 Keys::Study => String::from("keys of the study"),
@@ -361,20 +395,30 @@ impl Heading<'_> {
             true => "; the time of a phase that writes includes that of persisting it",
             false => "",
         };
-        writeln!(out, "in {}; {between}{end}\n", self.place)
+        writeln!(out, "in {}; {between}{end}", self.place)?;
+        let chosen: Vec<_> = plan.memory.chosen().chain(plan.log.chosen()).collect();
+        if !chosen.is_empty() {
+            writeln!(out, "chosen: {}", options::in_words(&chosen))?;
+        }
+        writeln!(out)
     }
 }
 
 /// An engine's name with the sizes that were asked for.
 fn engine_with_sizes(plan: &Plan) -> String {
-    let EngineArguments { tree, skip } = &plan.parts;
+    let EngineArguments { tree, skip, .. } = &plan.parts;
     let page_size = tree.page_size.map(|bytes| format!("pages of {bytes} B"));
     let cached = tree.max_cached_pages;
     let cached = cached.map(|pages| format!("at most {} cached", Count(pages.into())));
     let step_unit = skip.step_unit.map(|records| format!("step unit {records}"));
     let max_level = skip.max_level.map(|levels| format!("at most {levels} levels"));
     let reducer = skip.reducer.as_ref().map(|reducer| format!("reducer {reducer}"));
-    let sizes = [page_size, cached, step_unit, max_level, reducer];
+    let lsm = match plan.engine {
+        Engine::Lsm => plan.keyspace_options().ok().map(|chosen| options::as_text(&chosen)),
+        _ => None,
+    };
+    let lsm = lsm.filter(|words| !words.is_empty());
+    let sizes = [page_size, cached, step_unit, max_level, reducer, lsm];
     let sizes: Vec<_> = sizes.into_iter().flatten().collect();
     match sizes.is_empty() {
         true => name(plan.engine),

@@ -29,7 +29,7 @@ pub(crate) struct Reopening {
 impl Store {
     /// Makes the database at `path`.
     pub(crate) fn create(path: &Path, plan: &Plan) -> Result<Self> {
-        Self::open(plan.builder(path), plan.keyspace_options()?)
+        Self::open(plan.builder(path)?, plan.keyspace_options()?)
     }
 
     fn open(builder: DatabaseBuilder, options: KeyspaceOptions) -> Result<Self> {

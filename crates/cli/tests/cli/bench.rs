@@ -2,7 +2,7 @@
 
 use super::*;
 
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 42] = [
     "engine",
     "page_size",
     "max_cached_pages",
@@ -42,7 +42,17 @@ const NAMES: [&str; 39] = [
     "close_io",
     "tree",
     "skip",
+    "keyspace",
+    "log",
+    "options",
 ];
+
+/// The names in `keyspace`.
+const KEYSPACE_NAMES: [&str; 4] =
+    ["written_bytes", "space_bytes", "write_amplification", "space_amplification"];
+
+/// The names in `log`.
+const LOG_NAMES: [&str; 2] = ["written_bytes", "write_amplification"];
 
 /// The names in `io`.
 const IO_NAMES: [&str; 7] =
@@ -108,6 +118,15 @@ fn names_and_figures() {
         assert_eq!(names(&line["skip"]), SKIP_NAMES);
         assert!(SKIP_NAMES.iter().all(|name| line["skip"][name].as_f64() == Some(0.0)), "{line}");
         assert_eq!((&line["max_level"], &line["reducer"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            (names(&line["keyspace"]), names(&line["log"])),
+            (KEYSPACE_NAMES.to_vec(), LOG_NAMES.to_vec())
+        );
+        assert_eq!(line["options"], serde_json::json!({}));
+        let written = |name: &str| line[name]["written_bytes"].as_u64().unwrap();
+        // Figures are read one after the other, while a segment may be made.
+        let sum = written("keyspace") + written("log");
+        assert!(sum.abs_diff(line["written_bytes"].as_u64().unwrap()) <= 4096, "{line}");
         assert!(IO_NAMES.iter().all(|name| line["io"][name].is_u64()), "{line}");
         assert_eq!(line["io"]["written_bytes"], line["written_bytes"]);
         for name in &NAMES[14..35] {
@@ -127,6 +146,10 @@ fn names_and_figures() {
     }
     assert!(lines[0]["write_amplification"].as_f64() > Some(0.0), "{}", lines[0]);
     assert_eq!(lines[1]["write_amplification"], 0.0);
+    // Each record is in the log, with a few bytes of its own around it, and not in a table yet.
+    let amplification = |name: &str| lines[0][name]["write_amplification"].as_f64().unwrap();
+    assert!((1.0..1.5).contains(&amplification("log")), "{}", lines[0]);
+    assert!(amplification("keyspace") < 0.1, "{}", lines[0]);
     let found: Vec<_> = lines.iter().map(|line| &line["found"]).collect();
     assert_eq!(found, [0, 3000, 0, 0]);
 }
@@ -153,7 +176,7 @@ fn every_phase_in_every_order() {
 #[test]
 fn files_durabilities_and_sizes() {
     for file in ["mmap", "pos"] {
-        for durability in ["none", "buffered", "os", "sync"] {
+        for durability in ["none", "buffered", "manual", "os", "sync"] {
             let records = if durability == "sync" { "50" } else { "500" };
             let place = Place::new();
             let lines = place
@@ -187,6 +210,13 @@ fn files_durabilities_and_sizes() {
             assert_eq!(lines.len(), 3);
             assert!(lines.iter().all(|line| line["log_file"] != file));
             assert!(lines.iter().all(|l| l["file"] == file && l["durability"] == durability));
+            let logged = lines[0]["log"]["written_bytes"].as_u64().unwrap();
+            match durability {
+                "none" | "manual" => assert_eq!(logged, 0, "{}", lines[0]),
+                "os" | "sync" => assert!(logged > 400, "{}", lines[0]),
+                // As much as a few milliseconds have let through.
+                _ => assert!(logged < 30_000, "{}", lines[0]),
+            }
         }
     }
 }
@@ -229,7 +259,7 @@ fn a_kept_database_can_be_looked_at() {
 #[test]
 fn senseless_benchmarks_are_refused() {
     let place = Place::new();
-    let wrong: [&[&str]; 45] = [
+    let wrong: [&[&str]; 72] = [
         &["--phases", "get"],
         &["--phases", "scan,fill"],
         &["--phases", "fill,delete,get"],
@@ -265,6 +295,33 @@ fn senseless_benchmarks_are_refused() {
         &["--engine", "btree", "--max-cached-pages", "0"],
         &["--engine", "btree", "--page-size", "many"],
         &["--engine", "btree", "--step-unit", "4"],
+        &["--engine", "btree", "--memtable", "tagged"],
+        &["--engine", "hash", "--policy", "tiered"],
+        &["--engine", "skip", "--levels", "tiering:2"],
+        &["--memtable", "btree"],
+        &["--memtable", "skiplist:8"],
+        &["--memtable", "hash-skiplist:0"],
+        &["--filter", "cuckoo"],
+        &["--filter", "none", "--filter-bits", "10"],
+        &["--filter", "none", "--key-file", "filter"],
+        &["--filter-bits", "10,33"],
+        &["--filter-bits", ""],
+        &["--key-file", "all"],
+        &["--compression", "gzip"],
+        &["--data-block-size", "100"],
+        &["--table-size", "many"],
+        &["--separate-values", "8"],
+        &["--policy", "levelled:1"],
+        &["--policy", "tiering:2"],
+        &["--levels", "tiered:2"],
+        &["--policy", "tiered", "--levels", "tiering:2"],
+        &["--policy", "fifo:1048576"],
+        &["--open-files", "3"],
+        &["--memory-budget", "16MiB", "--block-cache", "17MiB"],
+        &["--durability", "buffered", "--log-buffer", "1KiB"],
+        &["--durability", "os", "--log-buffer", "64KiB"],
+        &["--durability", "manual", "--log-flush-ms", "8"],
+        &["--durability", "buffered", "--log-flush-ms", "0"],
         &["--max-level", "4"],
         &["--engine", "hash", "--reducer", "last"],
         &["--engine", "skip", "--page-size", "4096"],
@@ -583,4 +640,60 @@ fn the_table_of_a_skip_keyspace() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(run(&[]).contains("engine skip, file pos,") && !run(&[]).contains("page requests"));
+}
+
+/// Every choice that needs no feature, each in another benchmark.
+const LSM_OPTIONS: [(&[&str], &str, &str); 13] = [
+    (&["--memtable", "skiplist"], "memtable", "skiplist"),
+    (&["--memtable", "hash-linklist:3"], "memtable", "hash-linklist:3"),
+    (&["--filter", "ribbon"], "filter", "ribbon"),
+    (&["--filter", "none", "--key-file", "keys"], "key_file", "keys"),
+    (&["--filter-bits", "10,10,6"], "filter_bits", "10,10,6"),
+    (&["--compression", "none,lz4"], "compression", "none,lz4"),
+    (&["--data-block-size", "16KiB"], "data_block_size", "16384"),
+    (&["--table-size", "1MiB"], "table_size", "1048576"),
+    (&["--separate-values", "100"], "separate_values", "100"),
+    (&["--policy", "tiered"], "policy", "tiered:4"),
+    (&["--policy", "lazy-levelled:3"], "policy", "lazy-levelled:3"),
+    (&["--policy", "fifo:1000000000"], "policy", "fifo:1000000000"),
+    (
+        &["--levels", "tiering:2,levelling:4,levelling:64000000B"],
+        "policy",
+        "tiering:2,levelling:4,levelling:64000000B",
+    ),
+];
+
+#[test]
+fn every_layer_of_an_lsm_tree_is_a_choice_and_told() {
+    let all = "fill,get,miss,scan,overwrite,get,delete,miss";
+    for (options, name, value) in LSM_OPTIONS {
+        let lines = bench(&[options, &["--phases", all, "--persist"]].concat());
+        assert_eq!(phases(&lines).join(","), all, "{options:?}");
+        for line in &lines {
+            assert_eq!(line["options"][name], value, "{options:?}");
+        }
+        assert!(lines[0]["keyspace"]["write_amplification"].as_f64() > Some(0.2), "{}", lines[0]);
+        let place = Place::new();
+        let arguments = ["bench", "--records", "500", "--phases", "fill,get"];
+        let text = place.run(&[&arguments[..], options].concat()).text();
+        let words = format!("{} {value}", name.replace('_', " "));
+        assert!(text.lines().next().unwrap().contains(&words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn what_a_database_may_take_is_a_choice_and_told() {
+    let options = ["--block-cache", "1MiB", "--open-files", "16", "--memory-budget", "32MiB"];
+    let log = ["--durability", "buffered", "--log-buffer", "64KiB", "--log-flush-ms", "20"];
+    let all = [&options[..], &log].concat();
+    let told = serde_json::json!({
+        "memory_budget": "33554432", "block_cache": "1048576", "open_files": "16",
+        "log_buffer": "65536", "log_flush_ms": "20",
+    });
+    assert!(bench(&all).iter().all(|line| line["options"] == told));
+    let arguments = ["bench", "--records", "500", "--phases", "fill,get"];
+    let text = Place::new().run(&[&arguments[..], &all].concat()).text();
+    let chosen = "\nchosen: memory budget 33554432, block cache 1048576, open files 16, log buffer 65536, \
+                  log flush ms 20\n";
+    assert!(text.contains(chosen), "{text}");
 }

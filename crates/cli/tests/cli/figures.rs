@@ -40,7 +40,7 @@ fn count_and_keyspaces() {
     let mut keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
     keyspaces.sort_by_key(|keyspace| keyspace["keyspace"].as_str().unwrap().to_owned());
     assert_eq!(keyspaces.len(), 2);
-    assert_eq!(names(&keyspaces[0]), ["keyspace", "engine", "file", "logged"]);
+    assert_eq!(names(&keyspaces[0]), ["keyspace", "engine", "file", "logged", "options"]);
     assert_eq!(keyspaces[0]["keyspace"], "default");
     assert_eq!(keyspaces[1]["keyspace"], "default.order");
     assert_eq!((&keyspaces[0]["engine"], &keyspaces[0]["logged"]), (&"lsm".into(), &true.into()));
@@ -88,6 +88,8 @@ fn stats() {
         "levels",
         "tree",
         "skip",
+        "logged",
+        "options",
     ];
     assert_eq!(stats["keyspaces"].as_array().unwrap().len(), 2);
     assert_eq!(names(&stats["keyspaces"][0]), expected);
@@ -105,6 +107,76 @@ fn stats() {
         text.contains("pages      0 requests, 0 hits, 0 read, 0 written, 0 evicted\n"),
         "{text}"
     );
+}
+
+#[test]
+fn options_of_keyspaces() {
+    let place = Place::new();
+    let made: [(&str, &[&str], &str); 5] = [
+        (
+            "lsm",
+            &["--memtable", "vector", "--filter-bits", "10,6", "--policy", "tiered:3"],
+            "memtable vector, filter bits 10,6, policy tiered:3",
+        ),
+        ("levels", &["--levels", "tiering:2,levelling:4"], "policy tiering:2,levelling:4"),
+        ("tree", &["--engine", "btree", "--page-size", "8192"], "page size 8192"),
+        ("skip", &["--engine", "skip", "--reducer", "concat"], "reducer concat"),
+        ("plain", &["--engine", "hash", "--durability", "none"], ""),
+    ];
+    for (name, options, _) in made {
+        place.run(&[&["put", "DB", "k", "v", "--keyspace", name], options].concat()).good();
+    }
+    let stats = place.run(&["stats", "DB", "--json"]).json().remove(0);
+    let listed = place.run(&["keyspaces", "DB", "--json"]).json();
+    let texts = [place.run(&["stats", "DB"]).text(), place.run(&["keyspaces", "DB"]).text()];
+    for (name, _, words) in made {
+        let listed = listed.iter().find(|keyspace| keyspace["keyspace"] == name).unwrap();
+        let all = stats["keyspaces"].as_array().unwrap();
+        let told = all.iter().find(|keyspace| keyspace["keyspace"] == name).unwrap();
+        assert_eq!((&told["options"], &told["logged"]), (&listed["options"], &listed["logged"]));
+        assert_eq!(listed["logged"], name != "plain");
+        let object = listed["options"].as_object().unwrap();
+        let in_words: Vec<_> = object
+            .iter()
+            .map(|(name, value)| format!("{} {}", name.replace('_', " "), value.as_str().unwrap()))
+            .collect();
+        assert_eq!(in_words.join(", "), words);
+        let line = |text: &String| text.lines().any(|l| l.starts_with(name) && l.ends_with(words));
+        assert!(texts.iter().all(line), "{name}: {texts:?}");
+    }
+    // What may change changes, and what may not is refused.
+    place.run(&["put", "DB", "k", "w", "--keyspace", "lsm", "--memtable", "skiplist"]).good();
+    let listed = place.run(&["keyspaces", "DB", "--json"]).json();
+    let lsm = listed.iter().find(|keyspace| keyspace["keyspace"] == "lsm").unwrap();
+    let now =
+        serde_json::json!({"memtable": "skiplist", "filter_bits": "10,6", "policy": "tiered:3"});
+    assert_eq!(lsm["options"], now);
+    for wrong in [
+        &["--policy", "tiered:4"][..],
+        &["--levels", "tiering:3"],
+        &["--durability", "none"],
+        &["--filter", "none", "--filter-bits", "10"],
+    ] {
+        place.run(&[&["put", "DB", "k", "x", "--keyspace", "lsm"], wrong].concat()).bad(2);
+    }
+    place.run(&["delete", "DB", "k", "--keyspace", "lsm", "--durability", "none"]).bad(2);
+    place.run(&["delete", "DB", "k", "--keyspace", "plain", "--durability", "none"]).good();
+    assert_eq!(place.run(&["get", "DB", "k", "--keyspace", "lsm"]).text(), "w\n");
+}
+
+#[test]
+fn an_import_takes_the_options_of_an_lsm_tree() {
+    let place = Place::new();
+    let file = place.file("input", b"b\t1\na\t2\n");
+    let options = ["--compression", "lz4", "--separate-values", "64", "--durability", "none"];
+    let import = ["import", "DB", &file, "--format", "tsv", "--key", "1"];
+    place.run(&[&import[..], &options].concat()).good();
+    assert_eq!(place.run(&["export", "DB"]).text(), "b\t1\na\t2\n");
+    let keyspaces = place.run(&["keyspaces", "DB", "--json"]).json();
+    assert!(keyspaces.iter().all(|keyspace| keyspace["logged"] == false));
+    let chosen = serde_json::json!({"compression": "lz4", "separate_values": "64"});
+    let options: Vec<_> = keyspaces.iter().map(|keyspace| &keyspace["options"]).collect();
+    assert_eq!(options, [&chosen, &serde_json::json!({})]);
 }
 
 #[test]

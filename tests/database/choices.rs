@@ -1,0 +1,181 @@
+//! What databases and LSM-trees in tests are made of, drawn at random, so that in time every choice meets every other.
+//!
+//! There is one seed for each run of the tests, which is printed where it is used: a failed test shows it, and
+//! `TURBIDITE_OPTIONS_SEED` sets it. The same tree may be opened again and again with other options: but for the policy,
+//! which stays, they are drawn anew for each opening.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use turbidite::{
+    Compression, DatabaseBuilder, EngineKind, FilterKind, KeyFile, KeyspaceOptions, Level,
+    LevelLimit, MemtableKind, Policy,
+};
+
+use crate::history::Dice;
+use crate::setup;
+
+/// Sets the seed.
+const VARIABLE: &str = "TURBIDITE_OPTIONS_SEED";
+
+/// The seed of this run, told to whoever reads of a failed test.
+pub(crate) fn seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    let seed = *SEED.get_or_init(|| match std::env::var(VARIABLE) {
+        Ok(seed) => seed.parse().expect("a number"),
+        Err(_) => {
+            let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            u64::from(time.subsec_nanos()) ^ u64::from(std::process::id()) << 32
+        }
+    });
+    println!("options are drawn with {VARIABLE}={seed}");
+    seed
+}
+
+/// The seed of something that is known by `what` in all runs.
+pub(crate) fn mix(seed: u64, what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, what).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn dice(seed: u64, what: impl Hash) -> Dice {
+    Dice::new(mix(seed, what))
+}
+
+fn pick<T: Clone>(dice: &mut Dice, all: &[T]) -> T {
+    all[dice.roll(all.len())].clone()
+}
+
+/// What a keyspace on `engine` is made of when it is opened for the `opening`th time.
+pub(crate) fn options(engine: EngineKind, seed: u64, opening: u64) -> KeyspaceOptions {
+    match engine {
+        EngineKind::Lsm => tree(setup::options(engine), seed, opening),
+        other => setup::options(other),
+    }
+}
+
+/// The same for an LSM-tree of which `options` says something already.
+pub(crate) fn tree(options: KeyspaceOptions, seed: u64, opening: u64) -> KeyspaceOptions {
+    let dice = &mut dice(seed, ("tree", opening));
+    with_tables(with_filters(options, dice), dice).policy(policy(seed))
+}
+
+fn with_filters(options: KeyspaceOptions, dice: &mut Dice) -> KeyspaceOptions {
+    let kinds = [FilterKind::Bloom, FilterKind::BlockedBloom, FilterKind::Ribbon];
+    if dice.roll(5) == 0 {
+        let kept = pick(dice, &[KeyFile::None, KeyFile::Keys]);
+        return options.filter(FilterKind::None).filter_bits(&[0]).key_file(kept);
+    }
+    let all = [KeyFile::None, KeyFile::Filter, KeyFile::Keys, KeyFile::KeysAndFilter];
+    let bits: Vec<u32> =
+        (0..1 + dice.roll(3)).map(|_| pick(dice, &[0, 1, 5, 10, 17, 32])).collect();
+    options.filter(pick(dice, &kinds)).filter_bits(&bits).key_file(pick(dice, &all))
+}
+
+fn with_tables(options: KeyspaceOptions, dice: &mut Dice) -> KeyspaceOptions {
+    let prefix = 1 + dice.roll(8) as u32;
+    let memtables = [
+        MemtableKind::Tagged,
+        MemtableKind::Skiplist,
+        MemtableKind::Vector,
+        MemtableKind::HashSkiplist { prefix },
+        MemtableKind::HashLinklist { prefix },
+    ];
+    let compressions: Vec<Compression> = (0..1 + dice.roll(3)).map(|_| compression(dice)).collect();
+    options
+        .memtable(pick(dice, &memtables))
+        .compression(&compressions)
+        .data_block_size(pick(dice, &[512, 1000, 4096, 20_000, 1 << 16]))
+        .table_size(pick(dice, &[64 << 10, 100_000, 1 << 20]))
+        .separate_values(pick(dice, &[0, 0, 64, 1000, 4000]))
+}
+
+fn compression(dice: &mut Dice) -> Compression {
+    let all = [
+        Compression::None,
+        Compression::Lz4,
+        Compression::Snappy,
+        Compression::Zstd { level: 1, dictionary: false },
+        Compression::Zstd { level: 3, dictionary: true },
+    ];
+    let all: Vec<_> = all.into_iter().filter(|compression| compression.is_available()).collect();
+    pick(dice, &all)
+}
+
+/// The policy of a tree, which is the same for all its life. One that lets data go has room for all of them.
+fn policy(seed: u64) -> Policy {
+    let dice = &mut dice(seed, "policy");
+    let levels: Vec<Level> = (0..1 + dice.roll(3)).map(|_| level(dice)).collect();
+    let runs = pick(dice, &[2, 4]);
+    let all = [
+        Policy::Levelled { size_ratio: pick(dice, &[2, 10]) },
+        Policy::Tiered { runs },
+        Policy::LazyLevelled { runs },
+        Policy::Fifo { bytes: 1 << 40 },
+        Policy::Levels(levels),
+    ];
+    pick(dice, &all)
+}
+
+fn level(dice: &mut Dice) -> Level {
+    let count = LevelLimit::Count(1 + dice.roll(4) as u32);
+    let bytes = LevelLimit::Bytes(pick(dice, &[64 << 10, 500_000]));
+    let limit = pick(dice, &[count, bytes]);
+    pick(dice, &[Level::Tiering(limit), Level::Levelling(limit)])
+}
+
+/// A database that is opened for the `opening`th time with the smallest budget: how its log is handed over, how many
+/// files are open, and what the block cache may take.
+pub(crate) fn database(builder: DatabaseBuilder, seed: u64, opening: u64) -> DatabaseBuilder {
+    let dice = &mut dice(seed, ("database", opening));
+    let builder = builder
+        .log_buffer(pick(dice, &[4 << 10, 30_000, 128 << 10, 256 << 10]))
+        .open_files(pick(dice, &[16, 40, 512]))
+        .block_cache(pick(dice, &[0, 50_000, 1 << 20, 8 << 20]));
+    match dice.roll(3) {
+        0 => builder.manual_log_flush(),
+        _ => builder.log_flush_interval(Duration::from_millis(pick(dice, &[1, 4, 50]))),
+    }
+}
+
+#[test]
+fn all_that_is_drawn_can_be_and_every_choice_is_met() {
+    let mut met = std::collections::BTreeSet::new();
+    let fs = std::sync::Arc::new(turbidite::vfs::MemoryFs::new());
+    let database = turbidite::Database::builder("/db").file_system(fs).open().unwrap();
+    for seed in 0..60 {
+        for opening in 0..4 {
+            let options = options(EngineKind::Lsm, seed, opening);
+            let chosen = options.chosen().into_iter();
+            let kind = |text: &str| text.split([':', ',']).next().unwrap().to_owned();
+            met.extend(chosen.map(|(name, value)| format!("{name} {}", kind(&value))));
+            database.keyspace(&seed.to_string(), options).unwrap();
+        }
+    }
+    let expected = [
+        "memtable skiplist",
+        "memtable vector",
+        "memtable hash-skiplist",
+        "memtable hash-linklist",
+        "filter none",
+        "filter bloom",
+        "filter ribbon",
+        "key_file none",
+        "key_file filter",
+        "key_file keys",
+        "compression lz4",
+        "data_block_size 512",
+        "table_size 65536",
+        "separate_values 64",
+        "policy levelled",
+        "policy tiered",
+        "policy lazy-levelled",
+        "policy fifo",
+        "policy tiering",
+        "policy levelling",
+    ];
+    let missing: Vec<_> = expected.into_iter().filter(|name| !met.contains(*name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {met:?}");
+}
