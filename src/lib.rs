@@ -78,6 +78,7 @@ mod reducer;
 mod skip;
 mod snapshot;
 mod stats;
+pub mod typed;
 pub mod vfs;
 mod workers;
 
