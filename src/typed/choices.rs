@@ -50,7 +50,9 @@ impl ValueCodec for () {
     fn decode(bytes: Slice) -> Result<Self, DecodeError> {
         match bytes.len() {
             0 => Ok(()),
-            more => Err(DecodeError::new(format!("there should be no bytes, and there are {more}"))),
+            more => {
+                Err(DecodeError::new(format!("there should be no bytes, and there are {more}")))
+            }
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 
 use super::buffer::Buffer;
 use super::cursor::TypedCursor;
 use super::key::{EncodeKey, KeyCodec, KeyWriter};
+use super::key_range::KeyRange;
 use super::prefix::KeyPrefix;
 use super::range::TypedRange;
 use super::record;
@@ -217,10 +217,9 @@ impl<K: KeyCodec, V: ValueCodec> TypedKeyspace<K, V> {
         TypedRange::new(&self.inner, self.inner.iter())
     }
 
-    /// The keys in `range` and their values, in order, of this moment. As [`Keyspace::range`]. `..` is everything, but
-    /// [`iter`](Self::iter) needs no type for it.
-    pub fn range<Q: EncodeKey<K>>(&self, range: impl RangeBounds<Q>) -> TypedRange<K, V> {
-        TypedRange::new(&self.inner, self.inner.range(record::bounds(range)))
+    /// The keys in `range` and their values, in order, of this moment. As [`Keyspace::range`].
+    pub fn range(&self, range: impl KeyRange<K>) -> TypedRange<K, V> {
+        TypedRange::new(&self.inner, self.inner.range(range.encoded()))
     }
 
     /// The keys that begin with `prefix` and their values, in order, of this moment: of tuples those with these first

@@ -1,9 +1,7 @@
 //! Between records as their types and their bytes, and saying which record it was if bytes are none of the type.
 
-use std::ops::{Bound, RangeBounds};
-
 use super::decode_error::DecodeError;
-use super::key::{EncodeKey, KeyCodec, KeyReader, KeyWriter};
+use super::key::{KeyCodec, KeyReader, KeyWriter};
 use super::prefix::KeyPrefix;
 use super::value::ValueCodec;
 use crate::base::Slice;
@@ -56,13 +54,6 @@ pub(super) fn found<V: ValueCodec>(
     records.map(read).collect()
 }
 
-/// The range of bytes for a range of keys.
-pub(super) fn bounds<K, Q: EncodeKey<K>>(
-    range: impl RangeBounds<Q>,
-) -> (Bound<KeyWriter>, Bound<KeyWriter>) {
-    (range.start_bound().map(KeyWriter::of), range.end_bound().map(KeyWriter::of))
-}
-
 /// The bytes that keys with this beginning begin with.
 pub(super) fn prefix<K>(prefix: impl KeyPrefix<K>) -> KeyWriter {
     let mut out = KeyWriter::new();
@@ -71,13 +62,7 @@ pub(super) fn prefix<K>(prefix: impl KeyPrefix<K>) -> KeyWriter {
 }
 
 #[cold]
-fn failed(
-    keyspace: &Keyspace,
-    of: &str,
-    key: &[u8],
-    name: &str,
-    error: &DecodeError,
-) -> Error {
+fn failed(keyspace: &Keyspace, of: &str, key: &[u8], name: &str, error: &DecodeError) -> Error {
     let (shown, more) = match key.get(..SHOWN) {
         Some(start) if key.len() > SHOWN => (start, "..."),
         _ => (key, ""),

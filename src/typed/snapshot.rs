@@ -1,10 +1,10 @@
 //! A typed keyspace as it was when a snapshot was taken.
 
 use std::fmt;
-use std::ops::RangeBounds;
 
 use super::cursor::TypedCursor;
 use super::key::{EncodeKey, KeyCodec, KeyWriter};
+use super::key_range::KeyRange;
 use super::keyspace::TypedKeyspace;
 use super::prefix::KeyPrefix;
 use super::range::TypedRange;
@@ -82,8 +82,8 @@ impl<'a, K: KeyCodec, V: ValueCodec> TypedSnapshot<'a, K, V> {
     }
 
     /// The keys in `range` and their values, as [`TypedKeyspace::range`].
-    pub fn range<Q: EncodeKey<K>>(&self, range: impl RangeBounds<Q>) -> TypedRange<K, V> {
-        let range = self.snapshot.range(self.inner(), record::bounds(range));
+    pub fn range(&self, range: impl KeyRange<K>) -> TypedRange<K, V> {
+        let range = self.snapshot.range(self.inner(), range.encoded());
         TypedRange::new(self.inner(), range)
     }
 
