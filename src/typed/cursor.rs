@@ -14,7 +14,7 @@ use crate::keyspace::Keyspace;
 pub struct TypedCursor<K, V> {
     inner: Cursor,
     keyspace: Keyspace,
-    types: PhantomData<fn(K, V) -> (K, V)>,
+    types: PhantomData<fn() -> (K, V)>,
 }
 
 impl<K: KeyCodec, V: ValueCodec> TypedCursor<K, V> {

@@ -32,7 +32,7 @@ const MAX_TYPE_NAME_LEN: usize = 4096;
 /// those of the keyspace's call.
 pub struct TypedKeyspace<K, V> {
     inner: Keyspace,
-    types: PhantomData<fn(K, V) -> (K, V)>,
+    types: PhantomData<fn() -> (K, V)>,
 }
 
 impl Database {

@@ -1,6 +1,6 @@
 //! Typed keyspaces: keys and values as types of the program instead of bytes.
 //!
-//! A [`TypedKeyspace<K, V>`](TypedKeyspace) is a [`Keyspace`] together with two types. A [`KeyCodec`] says how keys
+//! A [`TypedKeyspace<K, V>`](TypedKeyspace) is a [`Keyspace`](crate::Keyspace) together with two types. A [`KeyCodec`] says how keys
 //! become bytes, in such a way that the bytes have the order of the type; a [`ValueCodec`] says it of values. Both
 //! are there for what most programs need, and are open to a program's own types. Nothing else is between the two:
 //! a typed put is a put of what the codecs made.
@@ -98,7 +98,7 @@
 //!
 //! The names of both types are noted in the database when a keyspace is opened as a typed one first. With other types it
 //! cannot be opened from then on: it is an error of kind [`Invalid`](crate::ErrorKind::Invalid). Names stand for
-//! encodings: `Vec<u8>` and `Slice` have the same. Without types, as [`Keyspace`], every keyspace can be opened. So bytes
+//! encodings: `Vec<u8>` and `Slice` have the same. Without types, as [`Keyspace`](crate::Keyspace), every keyspace can be opened. So bytes
 //! may be there that are none of the type; reading them is an error of kind [`Decode`](crate::ErrorKind::Decode), which
 //! names keyspace and key.
 //!

@@ -24,7 +24,7 @@ impl KeyCodec for Ipv4Addr {
     }
     #[inline]
     fn decode(from: &mut KeyReader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self::from_octets(from.fixed()?))
+        Ok(Self::from(from.fixed()?))
     }
 }
 
@@ -41,7 +41,7 @@ impl KeyCodec for Ipv6Addr {
     }
     #[inline]
     fn decode(from: &mut KeyReader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self::from_octets(from.fixed()?))
+        Ok(Self::from(from.fixed()?))
     }
 }
 
