@@ -80,6 +80,11 @@ impl Batch {
         self
     }
 
+    /// Notes what is wrong with something that was to be added.
+    pub(crate) fn refuse(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+
     /// What the batch must survive once it is committed. Default: the database's durability. It says nothing
     /// for keyspaces without a log.
     pub fn durability(mut self, durability: Durability) -> Self {

@@ -94,6 +94,12 @@ impl Cursor {
         assert!(self.is_valid(), "the cursor is on no record");
         self.inner.value()
     }
+
+    /// The same, lent for longer. Panics outside.
+    pub(crate) fn value_slice(&self) -> Slice {
+        assert!(self.is_valid(), "the cursor is on no record");
+        self.inner.value_slice()
+    }
 }
 
 impl std::fmt::Debug for Cursor {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use crate::base::{Seqno, Visibility};
 use crate::batch::Batch;
 use crate::builder::{DatabaseBuilder, DatabaseOptions};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Types};
 use crate::commit::{Committer, Target};
 use crate::contract::Engine;
 use crate::engine;
@@ -136,15 +136,34 @@ impl Database {
     /// caches would take more than half of the memory budget; `Unsupported` if the file system does not offer the file
     /// layer; `ReadOnly` if it would have to be created; `Io`, `NoSpace`, `Poisoned`, `Closed`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.keyspace_of(name, options, None)
+    }
+
+    /// The same, and its keys and values are to be of these types: they are noted when they are given first, and an
+    /// error if they are other ones later.
+    pub(crate) fn keyspace_of(
+        &self,
+        name: &str,
+        options: KeyspaceOptions,
+        types: Option<Types>,
+    ) -> Result<Keyspace> {
         self.inner.check_open()?;
         let mut catalog = lock(&self.inner.catalog);
         // Closing takes this lock too, so that nothing is made once it is done.
         self.inner.check_open()?;
-        if let Some(open) = self.inner.find(name) {
-            self.inner.reconfigure(&mut catalog, &open, &options)?;
-            return Ok(Keyspace::new(Arc::clone(&self.inner), open));
+        let open = match self.inner.find(name) {
+            Some(open) => {
+                if let Some(types) = &types {
+                    check_types(&catalog, &open, types)?;
+                }
+                self.inner.reconfigure(&mut catalog, &open, &options)?;
+                open
+            }
+            None => self.inner.create_keyspace(&mut catalog, name, &options)?,
+        };
+        if let Some(types) = &types {
+            self.inner.note_types(&mut catalog, &open, types)?;
         }
-        let open = self.inner.create_keyspace(&mut catalog, name, &options)?;
         Ok(Keyspace::new(Arc::clone(&self.inner), open))
     }
 
@@ -426,6 +445,21 @@ impl Inner {
         catalog.set_max_cached_pages(id, pages).map_err(|error| self.failed_change(error))
     }
 
+    /// An error if the keyspace is known to have keys or values of other types.
+    pub(crate) fn check_types(&self, open: &OpenKeyspace, types: &Types) -> Result<()> {
+        check_types(&lock(&self.catalog), open, types)
+    }
+
+    /// Notes the types of a keyspace that were found to be no other ones.
+    fn note_types(&self, catalog: &mut Catalog, open: &OpenKeyspace, types: &Types) -> Result<()> {
+        let id = open.target.id;
+        if self.shared.read_only || catalog.state.keyspaces[&id].types.is_some() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        catalog.set_types(id, types).map_err(|error| self.failed_change(error))
+    }
+
     fn note_layer(&self, catalog: &mut Catalog, id: u32, layer: Layer) -> Result<()> {
         self.check_writable()?;
         open::probe(&self.shared.fs, &self.shared.path, layer)?;
@@ -656,6 +690,19 @@ impl Inner {
         let Some(writer) = pen.log() else { return Ok(None) };
         writer.flush()?;
         Ok(Some(writer.last()))
+    }
+}
+
+/// An error if the keyspace is known to have keys or values of other types.
+fn check_types(catalog: &Catalog, open: &OpenKeyspace, wanted: &Types) -> Result<()> {
+    let entry = &catalog.state.keyspaces[&open.target.id];
+    match &entry.types {
+        Some(is) if is != wanted => Err(Error::Invalid(format!(
+            "keyspace {:?} has keys of type {} and values of type {}, and cannot be opened with keys of type {} and \
+             values of type {}",
+            entry.name, is.key, is.value, wanted.key, wanted.value
+        ))),
+        _ => Ok(()),
     }
 }
 

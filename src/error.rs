@@ -41,6 +41,8 @@ pub enum ErrorKind {
     NoSpace,
     /// The database was closed.
     Closed,
+    /// A key or value of a typed keyspace is not one of its type.
+    Decode,
 }
 
 /// The error of every fallible call.
@@ -113,6 +115,15 @@ pub enum Error {
     },
     /// The database was closed.
     Closed,
+    /// A key or value of a typed keyspace is whole, but not one of its type: something else wrote it, or the type's
+    /// encoding has changed since. Other records stay readable, and all of them through
+    /// [`inner`](crate::typed::TypedKeyspace::inner).
+    Decode {
+        /// The keyspace's name.
+        keyspace: String,
+        /// Which key or value it is, and what was expected and not found.
+        what: String,
+    },
 }
 
 impl Error {
@@ -132,6 +143,7 @@ impl Error {
             Self::Poisoned { .. } => ErrorKind::Poisoned,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::Closed => ErrorKind::Closed,
+            Self::Decode { .. } => ErrorKind::Decode,
         }
     }
 
@@ -202,6 +214,7 @@ impl fmt::Display for Error {
                 file.display()
             ),
             Self::Closed => f.write_str("the database is closed"),
+            Self::Decode { keyspace, what } => write!(f, "keyspace {keyspace:?}: {what}"),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::{Bounds, Kind, ReadPoint, Slice};
+use crate::catalog::Types;
 use crate::commit::{Target, Writes};
 use crate::cursor::{Cursor, Range};
 use crate::database::Handle;
@@ -93,6 +94,12 @@ impl Keyspace {
         &self.open.target
     }
 
+    /// An error if the keyspace is known to have keys or values of other types.
+    pub(crate) fn check_types(&self, types: &Types) -> Result<()> {
+        self.database.check_open()?;
+        self.database.check_types(&self.open, types)
+    }
+
     /// The keyspace's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -167,11 +174,20 @@ impl Keyspace {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
+        self.load_results(records.into_iter().map(Ok))
+    }
+
+    /// The same, of records of which one may be an error, which the call gives then.
+    pub(crate) fn load_results<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: impl Iterator<Item = Result<(K, V)>>,
+    ) -> Result<u64> {
         self.database.check_writable()?;
         let target = &self.open.target;
         let mut load = target.engine.load()?;
         let mut count = 0;
-        for (key, value) in records {
+        for record in records {
+            let (key, value) = record?;
             let (key, value) = (key.as_ref(), value.as_ref());
             check_sizes(key, value)?;
             self.database.check_writable()?;

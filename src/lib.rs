@@ -38,12 +38,15 @@
 //!   [`KeyspaceOptions::skip`] is for ordered data that are written in bulk and then read: one sorted file, in which every
 //!   record has a [position](Keyspace::nth), and in which a [`Reducer`] makes one value of those put under one key.
 //!   [`Keyspace::load_sorted`] writes such data straight into a file.
+//! - [`typed`] has keyspaces whose keys and values are types in place of bytes: [`Database::typed_keyspace`].
 //! - How files are reached is chosen by [`Layer`], for each keyspace and for the log: positional calls, mappings,
 //!   whole blocks or direct I/O, with or without a page cache.
 //! - What memtables, caches, indexes and filters take is bounded by [`DatabaseBuilder::memory_budget`].
 //! - Every fallible call returns [`Error`]; programs match on its [`kind`](Error::kind).
 //! - Handles are `Clone`, `Send` and `Sync`, and have no lifetimes. [`Database::close`] reports errors;
 //!   dropping the last handle closes too.
+//!
+//! With the feature `serde`, values of typed keyspaces may be of any type that serde knows.
 //!
 //! With the feature `io-uring`, batches of reads go through an io_uring where the kernel allows one, which
 //! takes less processor time than the threads that carry them out otherwise.
@@ -79,6 +82,7 @@ mod reducer;
 mod skip;
 mod snapshot;
 mod stats;
+pub mod typed;
 pub mod vfs;
 mod workers;
 

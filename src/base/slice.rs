@@ -153,6 +153,17 @@ impl Slice {
         Self::inline(&view[range.clone()])
             .unwrap_or_else(|| Self(Repr::Shared(view.into_slice(range))))
     }
+
+    /// The bytes from `start` on. Panics if there are not so many.
+    pub(crate) fn tail(self, start: usize) -> Self {
+        match self.0 {
+            Repr::Inline { len, bytes } => Self::from(&bytes[start..usize::from(len)]),
+            Repr::Shared(view) => {
+                let end = view.len();
+                Self::from_view(view, start..end)
+            }
+        }
+    }
 }
 
 impl From<View> for Slice {
@@ -244,6 +255,7 @@ mod tests {
             assert_eq!(Slice::of_view(&view, 0..n), bytes);
             assert_eq!(Slice::from_view(view.clone(), n / 2..n), &bytes[n / 2..]);
             assert_eq!(&*view.slice(n / 2..n), &bytes[n / 2..]);
+            assert_eq!(slice.tail(n / 2), &bytes[n / 2..]);
         }
         assert_eq!(size_of::<Slice>(), 40);
     }

@@ -15,6 +15,7 @@
 //! 3 layer     id, layer
 //! 4 cached    id, cached pages of a B+ tree; 0 if it has no bound of its own
 //! 5 lsm       id, all options of an LSM-tree
+//! 6 types     id, name of the keys' type, name of the values' type (each with its length in front)
 //! reducer   := kind u8; of a custom one, name (length in front)
 //! layer     := kind u8; for a layer of blocks, block size; with a page cache, pages
 //! snapshot  := next id, edits that rebuild the state, each with its length in front
@@ -46,6 +47,15 @@ pub(crate) struct Entry {
     pub(crate) options: KeyspaceOptions,
     /// The engine has persisted at least up to here.
     pub(crate) persisted: Seqno,
+    /// What its keys and values are, if it was ever opened as a typed keyspace.
+    pub(crate) types: Option<Types>,
+}
+
+/// The names of the types of a keyspace's keys and values, which say how they are encoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Types {
+    pub(crate) key: String,
+    pub(crate) value: String,
 }
 
 /// What the catalog holds.
@@ -150,6 +160,11 @@ impl Catalog {
         self.change(&edit)
     }
 
+    /// Notes what the keys and values of a keyspace are.
+    pub(crate) fn set_types(&mut self, id: u32, types: &Types) -> Result<()> {
+        self.change(&types_edit(id, types))
+    }
+
     /// Notes how far keyspaces have persisted and the first log segment needed; durable on return.
     pub(crate) fn progress(&mut self, floor: u64, persisted: &[(u32, Seqno)]) -> Result<()> {
         self.change(&progress_edit(floor, persisted))
@@ -171,6 +186,9 @@ impl State {
         varint::put(&mut out, u64::from(self.next_id));
         for (&id, entry) in &self.keyspaces {
             varint::put_prefixed(&mut out, &create_edit(id, &entry.name, &entry.options));
+            if let Some(types) = &entry.types {
+                varint::put_prefixed(&mut out, &types_edit(id, types));
+            }
         }
         let persisted: Vec<_> =
             self.keyspaces.iter().map(|(&id, entry)| (id, entry.persisted)).collect();
@@ -196,7 +214,7 @@ impl State {
                 let engine = engine_of(varint::take(bytes)?)?;
                 let layer = take_layer(bytes)?;
                 let logged = varint::take(bytes)? != 0;
-                let name = String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?;
+                let name = take_string(bytes)?;
                 let mut options = KeyspaceOptions::of(engine, layer, logged);
                 match engine {
                     EngineKind::Btree => {
@@ -214,7 +232,7 @@ impl State {
                 }
                 options.check_engine().ok()?;
                 let known = self.keyspaces.values().any(|entry| entry.name == name);
-                let entry = Entry { name, options, persisted: 0 };
+                let entry = Entry { name, options, persisted: 0, types: None };
                 if known || self.keyspaces.insert(id, entry).is_some() {
                     return None;
                 }
@@ -240,6 +258,10 @@ impl State {
                 let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
                 entry.options.lsm = lsm::take(bytes)?;
                 entry.options.check_engine().ok()?;
+            }
+            6 => {
+                let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
+                entry.types = Some(Types { key: take_string(bytes)?, value: take_string(bytes)? });
             }
             _ => return None,
         }
@@ -291,6 +313,14 @@ fn progress_edit(floor: u64, persisted: &[(u32, Seqno)]) -> Vec<u8> {
     edit
 }
 
+fn types_edit(id: u32, types: &Types) -> Vec<u8> {
+    let mut edit = vec![6];
+    varint::put(&mut edit, u64::from(id));
+    varint::put_prefixed(&mut edit, types.key.as_bytes());
+    varint::put_prefixed(&mut edit, types.value.as_bytes());
+    edit
+}
+
 fn engine_of(byte: u64) -> Option<EngineKind> {
     match byte {
         1 => Some(EngineKind::Lsm),
@@ -322,7 +352,7 @@ fn take_reducer(bytes: &mut &[u8]) -> Option<Reducer> {
         3 => Reducer::KeepAll,
         4 => Reducer::Concat,
         5 => Reducer::Sum,
-        6 => Reducer::Custom(String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()?),
+        6 => Reducer::Custom(take_string(bytes)?),
         _ => return None,
     };
     reducer.check().is_ok().then_some(reducer)
@@ -355,6 +385,10 @@ fn take_layer(bytes: &mut &[u8]) -> Option<Layer> {
         _ => return None,
     };
     layer.check().is_ok().then_some(layer)
+}
+
+fn take_string(bytes: &mut &[u8]) -> Option<String> {
+    String::from_utf8(varint::take_prefixed(bytes)?.to_vec()).ok()
 }
 
 fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
@@ -458,6 +492,27 @@ mod tests {
         assert!(state.apply(&create_edit(1, "skip", &KeyspaceOptions::skip())).is_some());
         let explicit = KeyspaceOptions::skip().step_unit(4).max_level(12).reducer(Reducer::Last);
         assert_eq!(state.keyspaces[&1].options, explicit.layer(Layer::default()));
+    }
+
+    #[test]
+    fn types_round_trip() {
+        let types = Types { key: "(str, u64)".into(), value: String::new() };
+        let mut state = State { next_id: 1, ..State::default() };
+        let edit = types_edit(1, &types);
+        assert_eq!(edit, b"\x06\x01\x0a(str, u64)\x00");
+        assert!(state.apply(&edit).is_none(), "an unknown keyspace");
+        assert!(state.apply(&create_edit(1, "one", &KeyspaceOptions::lsm())).is_some());
+        assert!(state.apply(&create_edit(2, "two", &KeyspaceOptions::hash())).is_some());
+        for cut in 1..edit.len() {
+            assert!(state.apply(&edit[..cut]).is_none());
+        }
+        assert!(state.apply(&[6, 1, 1, 0xff, 0]).is_none(), "no UTF-8");
+        assert!(state.apply(&edit).is_some());
+        assert_eq!(state.keyspaces[&1].types, Some(types));
+        assert_eq!(state.keyspaces[&2].types, None);
+        let mut again = State::default();
+        assert!(again.read_snapshot(&state.snapshot()).is_some());
+        assert_eq!(again, state);
     }
 
     #[test]

@@ -18,3 +18,4 @@ mod multi_get;
 mod setup;
 mod steps;
 mod tables;
+mod typed;
