@@ -52,10 +52,7 @@ pub(super) fn build(hashes: &[u64], bits: u32, out: &mut Vec<u8>) {
         let count = rest.partition_point(|&hash| scale(hash, shards as u64) <= shard as u64);
         let (keys, others) = rest.split_at(count);
         rest = others;
-        let (blocks, seed) = match solve(keys, bits, out) {
-            Some(solved) => solved,
-            None => (1, 0),
-        };
+        let (blocks, seed) = solve(keys, bits, out).unwrap_or((1, 0));
         let end = ((out.len() - words) / WORD) as u32;
         let header = &mut out[headers + shard * HEADER..][..HEADER];
         header[..4].copy_from_slice(&end.to_le_bytes());
@@ -238,10 +235,13 @@ impl<B: AsRef<[u8]>> Ribbon<B> {
         let (block, shift) = (row.start / WIDTH, (row.start % WIDTH) as u32);
         let first = shape.first_word(block) as usize;
         let next = shape.first_word(block + 1) as usize;
+        // The row as it lies over the slots of its block and of the next one.
+        let here = row.coefficients << shift;
+        let there = row.coefficients >> 1 >> (127 - shift);
         let word = |at: usize| words.get(at).map_or(0, |word| u128::from_le_bytes(*word));
         for column in 0..shape.columns(block) {
-            let bits = word(first + column) >> shift | word(next + column) << 1 << (127 - shift);
-            if (parity(bits & row.coefficients) ^ row.result >> column) & 1 != 0 {
+            let bits = word(first + column) & here ^ word(next + column) & there;
+            if (parity(bits) ^ row.result >> column) & 1 != 0 {
                 return false;
             }
         }

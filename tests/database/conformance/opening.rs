@@ -406,7 +406,7 @@ fn a_newer_table_is_refused_when_it_is_read() {
     };
     let (path, mut bytes) = fs.files().into_iter().find(tables).unwrap();
     let version = bytes.len() - 12;
-    bytes[version] = 2;
+    bytes[version] = 3;
     fs.write_file(&path, &bytes).unwrap();
     let database = setup.open();
     let keyspace = database.open_keyspace(NAME).unwrap();
