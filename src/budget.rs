@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +19,9 @@ use crate::error::{Error, Result};
 
 /// The largest size at which a memtable is frozen.
 const LARGEST_MEMTABLE: usize = 128 << 20;
+
+/// What is read of each input of a merge at once, in bytes.
+const MERGE_BUFFERS: RangeInclusive<usize> = 16 << 10..=1 << 20;
 
 /// The bytes of a [`Chunk`].
 pub(crate) const CHUNK: usize = (1 << 20) + 64;
@@ -135,6 +139,12 @@ impl Budget {
             page_caches: AtomicUsize::new(0),
             spare: Spare::default(),
         }
+    }
+
+    /// How many bytes a merge of so many inputs may read of each at once: all together about a 32nd of the
+    /// budget, if that is enough for something to be gained.
+    pub(crate) fn merge_buffer(&self, inputs: usize) -> usize {
+        (self.total / 32 / inputs.max(1)).clamp(*MERGE_BUFFERS.start(), *MERGE_BUFFERS.end())
     }
 
     /// Memory for a memtable, with anything in it. Its owner notes that memtables have grown.

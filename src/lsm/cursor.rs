@@ -14,6 +14,8 @@ use crate::memtable::MemtableCursor;
 pub(crate) struct RunCursor {
     tables: Vec<Arc<TableFile>>,
     mode: ReadMode,
+    /// The most bytes that are read at once, about.
+    longest_run: u64,
     /// The table the cursor is in, and its position there.
     current: Option<(usize, TableCursor)>,
 }
@@ -21,7 +23,12 @@ pub(crate) struct RunCursor {
 impl RunCursor {
     /// `tables` are in order and do not overlap.
     pub(crate) fn new(tables: Vec<Arc<TableFile>>, mode: ReadMode) -> Self {
-        Self { tables, mode, current: None }
+        Self { tables, mode, longest_run: u64::MAX, current: None }
+    }
+
+    /// Reads at most about so many bytes at once.
+    pub(crate) fn in_runs_of(self, longest_run: u64) -> Self {
+        Self { longest_run, ..self }
     }
 
     /// Goes to the table `at`, if there is one, and seeks in it.
@@ -34,7 +41,11 @@ impl RunCursor {
         let Some(at) = at.filter(|&at| at < self.tables.len()) else { return Ok(()) };
         let mut cursor = match reused {
             Some((_, cursor)) => cursor,
-            None => self.tables[at].table()?.cursor(self.mode),
+            None => {
+                let mut cursor = self.tables[at].table()?.cursor(self.mode);
+                cursor.limit_runs(self.longest_run);
+                cursor
+            }
         };
         seek(&mut cursor)?;
         self.current = Some((at, cursor));

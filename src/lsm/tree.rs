@@ -201,8 +201,13 @@ impl Tree {
         let version = Arc::clone(&self.state.load().version);
         let is_deepest =
             |key: &[u8]| (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none());
-        let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Sequential));
-        let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());
+        let runs = runs(&choice.inputs);
+        let at_once = self.context.budget.merge_buffer(runs.len()) as u64;
+        let run = |tables| {
+            let cursor = RunCursor::new(tables, ReadMode::Sequential);
+            PartCursor::Right(cursor.in_runs_of(at_once))
+        };
+        let mut cursor = Merge::new(runs.into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
         let bounds = (level, self.shape.table_bytes);

@@ -22,10 +22,10 @@ const SAYS: &str = "most bytes ";
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 16 * MIB;
-/// What a process may take besides: about 2 MiB that it has before a database is open, stacks of its dozen threads, each
-/// a few pages, and what the allocator keeps of what was given back to it. That is the most: it has an arena
-/// for each thread, and gives back only from an arena's end.
-const ALLOWANCE: u64 = 16 * MIB;
+/// What a process may take besides: about 2 MiB that it has before a database is open; stacks of its dozen threads, each
+/// a few pages; runs of blocks that scans read ahead, which are the scans' own; what is known page by page of the file of
+/// a B+ tree, 40 bytes for each; and what the allocator keeps of what was given back to it, which is the most.
+const ALLOWANCE: u64 = 24 * MIB;
 const VALUE: usize = 1000;
 const RECORDS: u64 = 10 * BUDGET / VALUE as u64;
 
@@ -122,6 +122,8 @@ fn most_bytes(budget: u64, engine: EngineKind, seed: Option<u64>) -> u64 {
     let seed = seed.map_or("default".into(), |seed| seed.to_string());
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "memory::child_that_writes_ten_times_its_budget", "--nocapture"])
+        // As it is, the C library's allocator has an arena for each thread, and gives back only from an arena's end.
+        .env("MALLOC_ARENA_MAX", "1")
         .env(CHILD, format!("{budget} {engine} {seed} {}", path.display()))
         .stderr(Stdio::inherit())
         .output()

@@ -23,7 +23,7 @@ use crate::options::{Compression, FilterKind};
 use crate::vfs::{Appender, File};
 
 /// The bytes gathered before they are written to the file.
-const WRITE_BUFFER: usize = 1 << 20;
+const WRITE_BUFFER: usize = 256 << 10;
 
 /// The most bytes of a key and its value together: what the lengths in a block can count, with room.
 const MAX_ENTRY: usize = 2 << 30;

@@ -57,6 +57,11 @@ impl TableCursor {
         }
     }
 
+    /// Reads at most about so many bytes at once.
+    pub(crate) fn limit_runs(&mut self, most: u64) {
+        self.ahead.limit(most);
+    }
+
     fn blocks(&self) -> usize {
         self.table.parts.index.len()
     }
@@ -250,19 +255,22 @@ struct ReadAhead {
     streak: isize,
     /// The bytes of the next run; they double up to the most.
     bytes: u64,
+    /// The bytes of the first run and the most bytes of one.
+    sizes: Range<u64>,
 }
 
 impl ReadAhead {
     fn new(mode: ReadMode) -> Self {
-        Self { mode, last: None, streak: 0, bytes: Self::sizes(mode).start }
-    }
-
-    /// The bytes of the first run and the most bytes of one.
-    fn sizes(mode: ReadMode) -> Range<u64> {
-        match mode {
+        let sizes = match mode {
             ReadMode::Point => 16 << 10..128 << 10,
             ReadMode::Sequential => 256 << 10..1 << 20,
-        }
+        };
+        Self { mode, last: None, streak: 0, bytes: sizes.start, sizes }
+    }
+
+    fn limit(&mut self, most: u64) {
+        self.sizes = self.sizes.start.min(most)..self.sizes.end.min(most);
+        self.bytes = self.bytes.min(most);
     }
 
     /// Takes notice that `block` is wanted.
@@ -273,7 +281,7 @@ impl ReadAhead {
             _ => 0,
         };
         if self.streak == 0 {
-            self.bytes = Self::sizes(self.mode).start;
+            self.bytes = self.sizes.start;
         }
         self.last = Some(block);
     }
@@ -285,7 +293,7 @@ impl ReadAhead {
     /// The blocks to read now that `block` is wanted.
     fn plan(&mut self, index: &Index, block: usize) -> Range<usize> {
         let bytes = self.bytes;
-        self.bytes = (2 * bytes).min(Self::sizes(self.mode).end);
+        self.bytes = (2 * bytes).min(self.sizes.end);
         if self.streak < 0 { index.run_up_to(block, bytes) } else { index.run_from(block, bytes) }
     }
 }
