@@ -4,6 +4,7 @@
 mod closing;
 mod layers;
 mod limits;
+mod memtables;
 mod opening;
 mod race;
 mod reading;
