@@ -6,6 +6,7 @@ mod closing;
 mod layers;
 mod limits;
 mod log;
+mod memtables;
 mod opening;
 mod race;
 mod reading;

@@ -165,7 +165,7 @@ impl PointIndex {
             return Err(damage);
         }
         let lines = part.into_slice(1 + padding..1 + padding + len);
-        let aligned = lines.as_ptr().addr() % LINE == 0;
+        let aligned = lines.as_ptr().addr().is_multiple_of(LINE);
         Ok(Self {
             lines: if lent && aligned { lines } else { aligned_copy(&lines) },
             is_owned: !lent,

@@ -3,6 +3,7 @@
 
 mod costs;
 mod histories;
+mod orders;
 mod threads;
 
 use std::collections::BTreeMap;
