@@ -447,6 +447,7 @@ impl LsmOptions {
             ("filter", other(self.filter(), default.filter())),
             ("filter_bits", bits.map(listed)),
             ("key_file", other(self.key_file(), default.key_file())),
+            ("point_index", self.point_index.map(|wanted| wanted.to_string())),
             ("compression", codecs.map(listed)),
             ("data_block_size", other(self.data_block_size(), default.data_block_size())),
             ("table_size", self.table_size.map(|bytes| bytes.to_string())),

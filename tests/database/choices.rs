@@ -75,6 +75,10 @@ fn with_filters(options: KeyspaceOptions, dice: &mut Dice) -> KeyspaceOptions {
 }
 
 fn with_tables(options: KeyspaceOptions, dice: &mut Dice) -> KeyspaceOptions {
+    let options = match dice.roll(3) {
+        0 => options,
+        roll => options.point_index(roll == 1),
+    };
     let prefix = 1 + dice.roll(8) as u32;
     let memtables = [
         MemtableKind::Tagged,
@@ -165,6 +169,8 @@ fn all_that_is_drawn_can_be_and_every_choice_is_met() {
         "key_file none",
         "key_file filter",
         "key_file keys",
+        "point_index true",
+        "point_index false",
         "compression lz4",
         "data_block_size 512",
         "table_size 65536",

@@ -109,6 +109,10 @@ pub(crate) struct LsmArguments {
     /// What of an open table stays in memory: none, filter, keys, keys+filter [default: keys+filter]
     #[arg(long, value_name = "PARTS")]
     key_file: Option<KeyFile>,
+    /// Whether tables have an index that leads from keys straight to their records [default: if it takes less
+    /// than a tenth of what the records do]
+    #[arg(long, value_name = "BOOL")]
+    point_index: Option<bool>,
     /// How tables are compressed: none, lz4, snappy, zstd:LEVEL, zstd-dict:LEVEL; or a list like that of
     /// --filter-bits. The library must have been built with snappy or zstd [default: none]
     #[arg(long, value_name = "CODEC", value_delimiter = ',')]
@@ -168,6 +172,9 @@ impl LsmArguments {
         }
         if let Some(kept) = self.key_file {
             options = options.key_file(kept);
+        }
+        if let Some(wanted) = self.point_index {
+            options = options.point_index(wanted);
         }
         if let Some(levels) = &self.compression {
             options = options.compression(levels);

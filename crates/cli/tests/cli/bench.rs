@@ -643,12 +643,13 @@ fn the_table_of_a_skip_keyspace() {
 }
 
 /// Every choice that needs no feature, each in another benchmark.
-const LSM_OPTIONS: [(&[&str], &str, &str); 13] = [
+const LSM_OPTIONS: [(&[&str], &str, &str); 14] = [
     (&["--memtable", "skiplist"], "memtable", "skiplist"),
     (&["--memtable", "hash-linklist:3"], "memtable", "hash-linklist:3"),
     (&["--filter", "ribbon"], "filter", "ribbon"),
     (&["--filter", "none", "--key-file", "keys"], "key_file", "keys"),
     (&["--filter-bits", "10,10,6"], "filter_bits", "10,10,6"),
+    (&["--point-index", "true"], "point_index", "true"),
     (&["--compression", "none,lz4"], "compression", "none,lz4"),
     (&["--data-block-size", "16KiB"], "data_block_size", "16384"),
     (&["--table-size", "1MiB"], "table_size", "1048576"),
