@@ -176,7 +176,7 @@ impl Index {
 
     fn take(&mut self, rest: &mut &[u8]) -> Option<()> {
         let len = u32::try_from(varint::take(rest)?).ok()?;
-        let trailer = Trailer::from_bits(varint::take(rest)?)?;
+        let trailer = Trailer::from_table_bits(varint::take(rest)?)?;
         let key = varint::take_prefixed(rest)?;
         if len as usize <= stored::TRAILER {
             return None;
