@@ -123,7 +123,8 @@ impl<'a> Placement<'a> {
     /// Tells of what is behind a value that is going to be read: its neighbours are likely to be next.
     fn announce(&mut self, place: &Place<'_>) -> Result<()> {
         let announced = self.announced.entry(place.file.id).or_default();
-        let (start, end) = (place.reference.offset, place.file.len.min(place.reference.offset + AHEAD));
+        let start = place.reference.offset;
+        let end = place.file.len.min(start.saturating_add(AHEAD));
         if start < *announced {
             return Ok(());
         }

@@ -68,13 +68,16 @@ pub(super) fn check_header(bytes: &[u8], owner: Owner, path: &Path) -> Result<()
     if bytes[..8] != MAGIC {
         return damaged("the file does not begin like a value file");
     }
+    if u32_at(bytes, 60) != checksum::bound(owner.file, 0, &bytes[..60]) {
+        return damaged("the header is damaged, or it is another file's");
+    }
     let found = u32_at(bytes, 8);
     if found > FORMAT_VERSION {
         let (file, supported) = (path.to_path_buf(), FORMAT_VERSION);
         return Err(Error::NewerFormat { file, found, supported });
     }
     if *bytes != header(owner) {
-        return damaged("the header is damaged, or it is another file's");
+        return damaged("the header says what cannot be");
     }
     Ok(())
 }
@@ -140,6 +143,8 @@ mod tests {
         (0..HEADER).for_each(|len| drop(check(&bytes[..len], OWNER).unwrap_err()));
         let mut newer = bytes;
         newer[8] = 2;
+        let sum = checksum::bound(OWNER.file, 0, &newer[..60]);
+        newer[60..].copy_from_slice(&sum.to_le_bytes());
         let error = check(&newer, OWNER).unwrap_err();
         assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error}");
     }

@@ -402,6 +402,106 @@ mod tests {
         tree.reopen();
     }
 
+    /// A table that refers to so many bytes of value files.
+    fn table_with_values(home: &Arc<Home>, id: u64, shares: &[(u64, u64, u64)]) -> Arc<TableFile> {
+        let meta = sample::table(home, id, (b"a", b"b"), 100, 1).meta.clone();
+        let share = |&(id, len, bytes): &(u64, u64, u64)| {
+            Share { file: ValueFile::new(id, len, Arc::clone(home)), bytes }
+        };
+        TableFile::with_values(meta, shares.iter().map(share).collect(), Arc::clone(home))
+    }
+
+    #[test]
+    fn value_files_come_and_go_with_the_tables_that_refer_to_them() {
+        let home = sample::home();
+        let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+        let mut version = Version::default();
+        manifest.numbers.next_id = 100;
+        let mut change = |removed: &[u64], added: Vec<(usize, Arc<TableFile>)>| {
+            let edit = Edit { persisted: 1, removed: removed.to_vec(), added };
+            version = version.with(&edit.removed, &edit.added).unwrap();
+            manifest.record(&edit, &version).unwrap();
+            let (_, found) = Manifest::open(&home, DATABASE).unwrap();
+            assert_eq!(metas(&found), metas(&version));
+            let all = |version: &Version| -> Vec<(u64, u64, u64)> {
+                version.values.garbage().map(|(file, of)| (file.id(), file.len(), of)).collect()
+            };
+            assert_eq!(all(&found), all(&version));
+            (version.clone(), all(&version))
+        };
+        let one = table_with_values(&home, 1, &[(10, 1064, 400), (11, 564, 500)]);
+        let (_, all) = change(&[], vec![(0, Arc::clone(&one))]);
+        assert_eq!(all, [(10, 1064, 600), (11, 564, 0)]);
+        // Another table refers to the same file.
+        let shares = vec![Share { bytes: 300, ..one.values[0].clone() }];
+        let meta = TableMeta { id: 2, ..one.meta.clone() };
+        let two = TableFile::with_values(meta, shares, Arc::clone(&home));
+        let (_, all) = change(&[], vec![(0, two)]);
+        assert_eq!(all, [(10, 1064, 300), (11, 564, 0)]);
+        // A table is moved; one goes, and with it a file; then the other.
+        let (_, all) = change(&[1], vec![(5, one)]);
+        assert_eq!(all, [(10, 1064, 300), (11, 564, 0)]);
+        assert_eq!(change(&[1], vec![]).1, [(10, 1064, 700)]);
+        assert_eq!(change(&[2], vec![]).1, []);
+    }
+
+    #[test]
+    fn value_files_that_cannot_be_are_damage() {
+        let home = sample::home();
+        let cases: [(&[(u64, u64, u64)], bool); 9] = [
+            (&[(5, 100, 36)], true),
+            (&[(5, 100, 36), (6, 100, 36)], true),
+            (&[(5, 100, 37)], false),
+            (&[(5, 20, 1)], false),
+            (&[(10, 100, 36)], false),
+            (&[(6, 100, 36), (5, 100, 36)], false),
+            (&[(5, 100, 36), (5, 100, 36)], false),
+            // The table's own number.
+            (&[(1, 100, 36)], false),
+            // Another length than the table in front says.
+            (&[(7, 101, 36)], false),
+        ];
+        for (shares, right) in cases {
+            let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+            let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
+            let first = (0, table_with_values(&home, 2, &[(7, 100, 36)]));
+            let added = [first, (0, table_with_values(&home, 1, shares))];
+            let numbers = Numbers { persisted: 1, next_id: 10 };
+            edits.append(&encode(numbers, &[], &added), Vec::new).unwrap();
+            let opened = Manifest::open(&home, DATABASE);
+            assert_eq!(opened.is_ok(), right, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_values_are_compared_with_the_version() {
+        let home = sample::home();
+        let table = table_with_values(&home, 1, &[(5, 100, 36)]);
+        let version = Version::default().with(&[], &[(0, table)]).unwrap();
+        let create = |path: PathBuf| drop(home.fs.create(&path, home.layer()).unwrap());
+        create(home.path(1));
+        create(home.path(5));
+        create(home.values_path(1));
+        let error = check_files_exist(&home, &version).unwrap_err();
+        assert!(error.to_string().contains("the value file is missing"), "{error}");
+        create(home.values_path(5));
+        check_files_exist(&home, &version).unwrap();
+        remove_leftovers(&home, &version).unwrap();
+        assert_eq!(home.fs.list(&home.dir).unwrap(), ["000001.table", "000005.values"]);
+    }
+
+    #[test]
+    fn an_edit_of_version_1_has_no_value_files() {
+        let home = sample::home();
+        let table = sample::table(&home, 1, (b"a", b"b"), 100, 1);
+        let mut bytes = encode(Numbers { persisted: 1, next_id: 10 }, &[], &[(0, table)]);
+        assert_eq!(bytes.pop(), Some(0), "no shares");
+        let decode = |format| {
+            Numbers::default().decode(&bytes, format, &home, &Version::default()).is_some()
+        };
+        assert!(decode(1) && !decode(2));
+    }
+
     /// What a decoded edit says; `None` if it was refused.
     fn decoded(bytes: &[u8]) -> Option<(Numbers, Edit)> {
         let mut numbers = Numbers::default();
