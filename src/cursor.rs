@@ -191,10 +191,7 @@ impl Range {
         I::at(&mut **cursor).map(Some)
     }
 
-    fn item<I>(
-        &mut self,
-        step: impl FnOnce(&mut Self) -> Result<Option<I>>,
-    ) -> Option<Result<I>> {
+    fn item<I>(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<I>>) -> Option<Result<I>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }

@@ -13,7 +13,7 @@
 //! NAME-000001:  header  watermark  snapshot  edit  edit ...
 //! offset  size
 //!      0     8  magic "TBD-EDT\n"
-//!      8     4  format version: that of what the snapshot and the edits say
+//!      8     4  format version: that of the edits, which each kind of edit log counts by itself
 //!     12     4  zero
 //!     16     8  identity of the database
 //!     24     8  number of the file
@@ -22,7 +22,8 @@
 //!     64    32  the watermark: a record of kind `Mark` whose payload is the synced length of the file
 //!     96        the snapshot
 //! ```
-//! The records are those of [`record`]; their sequence number counts the edits.
+//! The records are those of [`record`]; their sequence number counts the edits. The edits of a file are all of its version:
+//! what an earlier release began is taken over by a new file with the first edit of a later version.
 //!
 //! Thread safety: one owner; callers bring their own lock.
 
@@ -42,13 +43,12 @@ const FRONT: usize = HEADER + WATERMARK;
 /// A new snapshot is due when the edits take more than this and more than four times the last snapshot.
 const SMALLEST_ROLL: u64 = 64 << 10;
 
-/// What an edit log is about.
+/// A kind of edit log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EditKind {
     /// What its files are called.
     pub(crate) name: &'static str,
-    /// The newest version of what snapshots and edits say, in which they are written. A file of an older one takes no more
-    /// edits: the next one makes a new file.
+    /// The version of the edits that are written; all from 1 on can be read.
     pub(crate) version: u32,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct EditLog {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     kind: EditKind,
-    /// The version of the file, which may be an older one.
+    /// The version of the edits in the file.
     version: u32,
     database: u64,
     number: u64,
@@ -76,7 +76,7 @@ pub(crate) struct EditLog {
 pub(crate) struct Edits {
     /// The identity of the database it belongs to.
     pub(crate) database: u64,
-    /// The version of what the snapshot and the edits say.
+    /// The version of snapshot and edits.
     pub(crate) version: u32,
     pub(crate) snapshot: Vec<u8>,
     pub(crate) edits: Vec<Vec<u8>>,
@@ -105,24 +105,19 @@ impl EditLog {
 
     /// Reads the newest file of an edit log; `None` if there is none. Changes nothing.
     pub(crate) fn read(fs: &dyn Fs, dir: &Path, kind: EditKind) -> Result<Option<Edits>> {
-        let name = kind.name;
         let numbers = fs.list(dir)?;
-        let Some(number) = numbers.iter().filter_map(|file| number_of(name, file)).max() else {
+        let Some(number) = numbers.iter().filter_map(|file| number_of(kind.name, file)).max()
+        else {
             return Ok(None);
         };
-        let path = path(dir, name, number);
+        let path = path(dir, kind.name, number);
         let file = fs.open(&path, Access::Read, Layer::Positional)?;
         let bytes = file.view(0..file.len()?)?;
         read_file(&path, &bytes, kind, number).map(Some)
     }
 
     /// Opens for writing what [`read`](Self::read) found, and removes what an interrupted roll left.
-    pub(crate) fn open(
-        fs: Arc<dyn Fs>,
-        dir: &Path,
-        kind: EditKind,
-        found: &Edits,
-    ) -> Result<Self> {
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, kind: EditKind, found: &Edits) -> Result<Self> {
         let name = kind.name;
         let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
         if found.torn {
@@ -173,8 +168,8 @@ impl EditLog {
     }
 
     fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
-        let is_long = self.end > SMALLEST_ROLL.max(4 * self.snapshot_len);
-        if is_long || self.version < self.kind.version {
+        let is_outdated = self.version < self.kind.version;
+        if is_outdated || self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
         let mut buffer = Vec::with_capacity(record::HEADER + edit.len());
@@ -345,7 +340,7 @@ fn header(version: u32, database: u64, number: u64, identity: u64) -> [u8; HEADE
     bytes
 }
 
-/// Checks the header and gives the version and the identity of the database.
+/// Checks the header and gives the version of the edits and the identity of the database.
 fn read_header(path: &Path, bytes: &[u8], kind: EditKind, number: u64) -> Result<(u32, u64)> {
     let header: &[u8; HEADER] = bytes
         .first_chunk()
@@ -429,6 +424,24 @@ mod tests {
         assert_eq!(fs.list(dir()).unwrap().len(), 1, "superseded files stay behind");
     }
 
+    #[test]
+    fn a_new_version_begins_with_a_file_of_its_own() {
+        let fs = MemoryFs::new();
+        created(&fs).append(b"old", Vec::new).unwrap();
+        let newer = EditKind { version: 2, ..KIND };
+        let found = EditLog::read(&fs, dir(), newer).unwrap().unwrap();
+        assert_eq!((found.version, &found.edits), (1, &vec![b"old".to_vec()]));
+        let mut log = EditLog::open(Arc::new(fs.clone()), dir(), newer, &found).unwrap();
+        assert_eq!(EditLog::read(&fs, dir(), KIND).unwrap().unwrap().version, 1, "nothing is new");
+        log.append(b"new", || b"all of it".to_vec()).unwrap();
+        log.append(b"newer", Vec::new).unwrap();
+        let found = EditLog::read(&fs, dir(), newer).unwrap().unwrap();
+        assert_eq!((found.version, &found.snapshot[..]), (2, &b"all of it"[..]));
+        assert_eq!(found.edits, [b"newer"]);
+        let error = EditLog::read(&fs, dir(), KIND).unwrap_err();
+        assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    }
+
     /// The last edit or snapshot, which are numbers here.
     fn last(found: &Edits) -> usize {
         let bytes = found.edits.last().unwrap_or(&found.snapshot);
@@ -464,27 +477,6 @@ mod tests {
                 assert_eq!(last(&reopened(&image).0), 77);
             }
         }
-    }
-
-    #[test]
-    fn a_file_of_an_older_version_is_read_and_replaced_by_the_next_edit() {
-        let fs = MemoryFs::new();
-        let mut log = created(&fs);
-        log.append(b"one", Vec::new).unwrap();
-        let newer = EditKind { version: 2, ..KIND };
-        let found = EditLog::read(&fs, dir(), newer).unwrap().unwrap();
-        assert_eq!((found.version, &found.edits), (1, &vec![b"one".to_vec()]));
-        let before = fs.files();
-        let mut log = EditLog::open(Arc::new(fs.clone()), dir(), newer, &found).unwrap();
-        assert_eq!(fs.files(), before, "without an edit the file stays as it is");
-        log.append(b"two", || b"all, in other words".to_vec()).unwrap();
-        log.append(b"three", Vec::new).unwrap();
-        let found = EditLog::read(&fs, dir(), newer).unwrap().unwrap();
-        assert_eq!((found.version, found.snapshot), (2, b"all, in other words".to_vec()));
-        assert_eq!(found.edits, [b"three"]);
-        assert_eq!(fs.list(dir()).unwrap().len(), 1);
-        let error = EditLog::read(&fs, dir(), KIND).unwrap_err();
-        assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error:?}");
     }
 
     #[test]

@@ -20,9 +20,7 @@ use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
 use super::state::State;
 use super::table::{ReadMode, TableOptions};
-use super::values::{
-    self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files,
-};
+use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{
     Edit, Home, LEVELS, Manifest, TableFile, Version, check_files_exist, remove_leftovers,
 };
@@ -161,11 +159,10 @@ impl Tree {
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
-        let finished = compacting
-            .persistently(|| match self.due() {
-                Some(choice) => self.compact_choice(&choice, Moves::Crowded),
-                None => Ok(true),
-            });
+        let finished = compacting.persistently(|| match self.due() {
+            Some(choice) => self.compact_choice(&choice, Moves::Crowded),
+            None => Ok(true),
+        });
         drop(compacting);
         if finished == Some(true) {
             self.schedule_compaction();
@@ -207,8 +204,7 @@ impl Tree {
         let version = Arc::clone(&self.state.load().version);
         // In level 0, where a table is rewritten, there may be older entries beside it.
         let is_deepest = |key: &[u8]| {
-            level > 0
-                && (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none())
+            level > 0 && (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none())
         };
         let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Sequential));
         let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());

@@ -20,6 +20,9 @@ const KEPT: &str = "kept";
 /// With the log, of numbers that are added up.
 const SUMMED: &str = "summed";
 
+/// With values that are kept apart from their keys.
+const VALUES: &str = "v2-values";
+
 /// The values of each key.
 type Map = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
@@ -30,11 +33,12 @@ struct Golden {
     engine: EngineKind,
 }
 
-const GOLDEN: [Golden; 4] = [
+const GOLDEN: [Golden; 5] = [
     Golden { name: "v1", engine: EngineKind::Lsm },
     Golden { name: "v1-hash", engine: EngineKind::Hash },
     Golden { name: "v1-btree", engine: EngineKind::Btree },
     Golden { name: "v1-skip", engine: EngineKind::Skip },
+    Golden { name: VALUES, engine: EngineKind::Lsm },
 ];
 
 impl Golden {
@@ -51,7 +55,10 @@ impl Golden {
     }
 
     fn options(self, name: &str) -> KeyspaceOptions {
-        let options = options(self.engine).log([LOGGED, SUMMED].contains(&name));
+        let mut options = options(self.engine).log([LOGGED, SUMMED].contains(&name));
+        if self.name == VALUES {
+            options = options.separate_values(64);
+        }
         match name {
             KEPT => options.reducer(Reducer::KeepAll).step_unit(2),
             SUMMED => options.reducer(Reducer::Sum).max_level(2),
@@ -346,6 +353,7 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
     if golden.engine == EngineKind::Lsm {
         let levels: Vec<u32> = logged.stats().levels.iter().map(|level| level.level).collect();
         assert!(levels.len() == 2 && levels[0] == 0, "tables on two levels: {levels:?}");
+        assert_eq!(logged.stats().values.files > 0, golden.name == VALUES);
     }
     if golden.engine == EngineKind::Btree {
         let tree = logged.stats().tree.unwrap();
@@ -408,6 +416,7 @@ fn what_is_stored_is_small_and_has_all_kinds_of_files() {
             EngineKind::Hash => &[".data", ".index", manifests[0], manifests[1]],
             EngineKind::Btree => &["keyspaces/1/tree", "keyspaces/2/tree"],
             EngineKind::Skip => &[".sorted", manifests[0], manifests[1], "keyspaces/4/manifest-"],
+            EngineKind::Lsm if golden.name == VALUES => &[".table", ".values"],
             _ => &[".table", manifests[0], manifests[1]],
         };
         for part in ["catalog-", "log/"].iter().chain(kinds) {

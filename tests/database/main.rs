@@ -15,3 +15,4 @@ mod model;
 mod multi_get;
 mod setup;
 mod steps;
+mod values;

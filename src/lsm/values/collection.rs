@@ -49,9 +49,8 @@ pub(crate) fn due(version: &Version) -> Option<Choice> {
         return None;
     }
     let crowded = values.garbage().filter(|(file, garbage)| is_crowded(file, *garbage));
-    let share = |(file, garbage): &(&Arc<ValueFile>, u64)| {
-        *garbage as f64 / file.record_bytes() as f64
-    };
+    let share =
+        |(file, garbage): &(&Arc<ValueFile>, u64)| *garbage as f64 / file.record_bytes() as f64;
     let (worst, _) = crowded.max_by(|a, b| share(a).total_cmp(&share(b)))?;
     let (level, table) = largest_user(version, worst.id())?;
     Some(Choice { inputs: vec![Arc::clone(table)], output_level: level, is_move: false })

@@ -81,7 +81,8 @@ impl<C: EntryCursor + Send> ValueCursor<C> {
         let places: Vec<Option<Result<Place<'_>>>> = records
             .iter()
             .map(|record| {
-                let place = || version.values.locate(&record.stored).ok_or_else(|| version.misled());
+                let place =
+                    || version.values.locate(&record.stored).ok_or_else(|| version.misled());
                 record.trailer.is_apart().then(place)
             })
             .collect();

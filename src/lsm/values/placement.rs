@@ -136,12 +136,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Appends a value to the current new file, and puts what leads to it into `self.reference`.
-    fn append(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        next_id: &mut dyn FnMut() -> u64,
-    ) -> Result<()> {
+    fn append(&mut self, key: &[u8], value: &[u8], next_id: &mut dyn FnMut() -> u64) -> Result<()> {
         let writer = match &mut self.current {
             Some(writer) => writer,
             None => {

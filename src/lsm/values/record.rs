@@ -100,8 +100,7 @@ pub(super) fn len_of(front: &[u8; FRONT]) -> u64 {
 /// Checks that `bytes` are one whole record, read from `offset`, and gives the hash of its key.
 #[inline]
 pub(super) fn check(bytes: &[u8], identity: u64, offset: u64) -> Result<u64, Damage> {
-    let (front, value) =
-        bytes.split_first_chunk::<FRONT>().ok_or(Damage("a record is cut off"))?;
+    let (front, value) = bytes.split_first_chunk::<FRONT>().ok_or(Damage("a record is cut off"))?;
     if u32_at(front, 0) != sum_of(identity, offset, front, value) {
         return Err(Damage("a checksum does not match"));
     }
@@ -132,7 +131,9 @@ mod tests {
         let bytes = header(OWNER);
         let check = |bytes: &[u8], owner| check_header(bytes, owner, Path::new("v"));
         check(&bytes, OWNER).unwrap();
-        for owner in [Owner { keyspace: 4, ..OWNER }, Owner { id: 4, ..OWNER }, Owner { file: 4, ..OWNER }] {
+        for owner in
+            [Owner { keyspace: 4, ..OWNER }, Owner { id: 4, ..OWNER }, Owner { file: 4, ..OWNER }]
+        {
             check(&bytes, owner).unwrap_err();
         }
         for bit in 0..8 * HEADER {

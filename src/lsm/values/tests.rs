@@ -21,7 +21,9 @@ use crate::lsm::table::{ReadMode, TableBuilder, TableOptions};
 use crate::lsm::version::{Home, TableFile, TableMeta, Version, sample};
 use crate::memtable::Memtables;
 use crate::stats::{ValueStats, VerifyReport};
-use crate::vfs::{BatchReader, Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
+use crate::vfs::{
+    BatchReader, Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times,
+};
 
 const AT: Seqno = 1 << 40;
 const LEVEL: usize = 3;
@@ -137,7 +139,12 @@ impl Bed {
     }
 
     /// Rewrites a table where it is.
-    fn rewrite(&mut self, table: &Arc<TableFile>, moves: Moves, shortest: Option<u32>) -> Result<()> {
+    fn rewrite(
+        &mut self,
+        table: &Arc<TableFile>,
+        moves: Moves,
+        shortest: Option<u32>,
+    ) -> Result<()> {
         let mut cursor = RunCursor::new(vec![Arc::clone(table)], ReadMode::Sequential);
         let tables = self.write(&mut cursor, &self.version().values, moves, shortest)?;
         self.install(std::slice::from_ref(table), tables);
@@ -530,7 +537,11 @@ fn hostile_references_are_damage() {
         let share = Share { file: Arc::clone(&file), bytes: 116 };
         let state = with_entries(&bed, &[(key(1), trailer, reference.clone())], vec![share]);
         let failed = |error: Option<Error>| {
-            assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Corruption), "{reference:?}");
+            assert_eq!(
+                error.map(|error| error.kind()),
+                Some(ErrorKind::Corruption),
+                "{reference:?}"
+            );
         };
         failed(state.get(&key(1), AT).err());
         failed(state.multi_get(&[&key(1)], AT, &bed.reader).err());
@@ -566,7 +577,8 @@ fn the_manifest_must_tell_what_a_table_refers_to() {
         let share = Share { file: Arc::clone(&file), bytes };
         let state = with_entries(&bed, std::slice::from_ref(&entry), vec![share]);
         assert_eq!(state.get(&key(1), AT).unwrap().as_deref(), Some(&model[&key(1)][..]));
-        let mut references = References::new(&state.version, state.version.tables().next().unwrap());
+        let mut references =
+            References::new(&state.version, state.version.tables().next().unwrap());
         references.check(&entry.0, &entry.2);
         assert_eq!(references.finish().is_ok(), right);
     }

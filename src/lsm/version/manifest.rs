@@ -405,8 +405,9 @@ mod tests {
     /// A table that refers to so many bytes of value files.
     fn table_with_values(home: &Arc<Home>, id: u64, shares: &[(u64, u64, u64)]) -> Arc<TableFile> {
         let meta = sample::table(home, id, (b"a", b"b"), 100, 1).meta.clone();
-        let share = |&(id, len, bytes): &(u64, u64, u64)| {
-            Share { file: ValueFile::new(id, len, Arc::clone(home)), bytes }
+        let share = |&(id, len, bytes): &(u64, u64, u64)| Share {
+            file: ValueFile::new(id, len, Arc::clone(home)),
+            bytes,
         };
         TableFile::with_values(meta, shares.iter().map(share).collect(), Arc::clone(home))
     }

@@ -4,7 +4,9 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Cursor, Database, Durability, Keyspace, Layer, Range, Slice, Snapshot};
+use turbidite::{
+    Cursor, Database, Durability, EngineKind, Keyspace, Layer, Range, Slice, Snapshot,
+};
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
@@ -44,11 +46,18 @@ struct Open {
     keyspaces: [Keyspace; KEYSPACES],
 }
 
+/// From how many bytes on an LSM-tree keeps values apart, in turn as it is opened.
+const APART: [u32; 5] = [0, 64, 1000, 0, 200];
+
 impl Open {
-    fn new(setup: &Setup) -> Self {
+    /// Opens the database for the n-th time.
+    fn new(setup: &Setup, times: u64) -> Self {
         let database = setup.open();
         let keyspaces = std::array::from_fn(|index| {
-            let options = options(ENGINES[index]).layer(setup.log_layer).log(index < LOGGED);
+            let mut options = options(ENGINES[index]).layer(setup.log_layer).log(index < LOGGED);
+            if ENGINES[index] == EngineKind::Lsm {
+                options = options.separate_values(APART[(times as usize + index) % APART.len()]);
+            }
             database.keyspace(&format!("keyspace {index}"), options).unwrap()
         });
         Self { database, keyspaces }
@@ -76,7 +85,7 @@ impl World {
             Some(fs) => Setup::on(Arc::new(fs.clone())).layer(kind.layer()),
             None => Setup::disk(kind.layer()),
         };
-        let open = Some(Open::new(&setup));
+        let open = Some(Open::new(&setup, 0));
         let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
         let (snapshots, figures) = (Vec::new(), Figures::default());
         Self { kind, setup, memory, open, snapshots, logged, unlogged, writes: 0, figures }
@@ -314,7 +323,7 @@ impl World {
 
     fn reopen(&mut self, close: impl FnOnce(Open)) {
         close(self.leave());
-        self.open = Some(Open::new(&self.setup));
+        self.open = Some(Open::new(&self.setup, self.figures.reopenings));
         self.all_is_synced();
         self.check_all();
     }
@@ -326,7 +335,7 @@ impl World {
         drop(self.leave());
         self.setup = Setup::on(Arc::new(image.clone())).layer(self.kind.layer());
         self.memory = Some(image);
-        let open = Open::new(&self.setup);
+        let open = Open::new(&self.setup, self.figures.reopenings);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
         let power_cut = cut != PowerCut::KeepAll;
