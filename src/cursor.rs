@@ -33,7 +33,8 @@ impl Cursor {
             return Err(error.clone());
         }
         self.database.check_open()?;
-        step(&mut *self.inner).inspect_err(|error| self.failed = Some(error.clone()))
+        let moved = step(&mut *self.inner).and_then(|()| self.inner.fetch());
+        moved.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Moves to the first record.
@@ -153,15 +154,14 @@ impl Range {
 
     /// Moves the front cursor on and gives what it is on, if that is in the range.
     #[inline]
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn step_front<I: Item>(&mut self) -> Result<Option<I>> {
         let Some(source) = &self.source else { return Ok(None) };
         source.held.database().check_open()?;
-        if let Some(walk) = &mut self.walk {
-            return walk.next();
+        if self.walk.is_none() && self.front.is_none() && source.is_everything_in_any_order() {
+            self.walk = Some(source.keyspace.target().engine.scan(source.held.seqno())?);
         }
-        if self.front.is_none() && source.is_everything_in_any_order() {
-            let walk = source.keyspace.target().engine.scan(source.held.seqno())?;
-            return self.walk.insert(walk).next();
+        if let Some(walk) = &mut self.walk {
+            return Ok(walk.next()?.map(I::of));
         }
         let cursor = match &mut self.front {
             Some(cursor) => {
@@ -173,12 +173,14 @@ impl Range {
         if !cursor.is_valid() || !source.bounds.holds_below(cursor.key()) {
             return Ok(None);
         }
-        let met = self.back.as_deref().is_some_and(|back| have_met(&**cursor, back));
-        Ok((!met).then(|| cursor.record()))
+        if self.back.as_deref().is_some_and(|back| have_met(&**cursor, back)) {
+            return Ok(None);
+        }
+        I::at(&mut **cursor).map(Some)
     }
 
     #[inline]
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn step_back<I: Item>(&mut self) -> Result<Option<I>> {
         let Some(source) = &self.source else { return Ok(None) };
         source.held.database().check_open()?;
         let cursor = match &mut self.back {
@@ -191,15 +193,14 @@ impl Range {
         if !cursor.is_valid() || !source.bounds.reaches(cursor.key()) {
             return Ok(None);
         }
-        let met = self.front.as_deref().is_some_and(|front| have_met(front, &**cursor));
-        Ok((!met).then(|| cursor.record()))
+        if self.front.as_deref().is_some_and(|front| have_met(front, &**cursor)) {
+            return Ok(None);
+        }
+        I::at(&mut **cursor).map(Some)
     }
 
     #[inline]
-    fn item(
-        &mut self,
-        step: impl FnOnce(&mut Self) -> Result<Option<(Slice, Slice)>>,
-    ) -> Option<Result<(Slice, Slice)>> {
+    fn item<I>(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<I>>) -> Option<Result<I>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
@@ -278,6 +279,70 @@ impl DoubleEndedIterator for Range {
 }
 
 impl std::iter::FusedIterator for Range {}
+
+impl Range {
+    /// The keys alone, with what is left of the range. Where values are
+    /// [kept apart](crate::KeyspaceOptions::separate_values), none of them is read.
+    pub fn keys(self) -> Keys {
+        Keys(self)
+    }
+}
+
+/// The keys of a range, in order, from either end. Else it is like a [`Range`].
+#[must_use = "a range reads nothing until it is iterated"]
+#[derive(Debug)]
+pub struct Keys(Range);
+
+impl Iterator for Keys {
+    type Item = Result<Slice>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.item(Range::step_front)
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.item(Range::step_back)
+    }
+}
+
+impl std::iter::FusedIterator for Keys {}
+
+/// What is wanted of a record.
+trait Item: Sized {
+    /// That of the record the cursor is on.
+    fn at(cursor: &mut dyn OrderedCursor) -> Result<Self>;
+    /// That of a record which is here.
+    fn of(record: (Slice, Slice)) -> Self;
+}
+
+/// Key and value.
+impl Item for (Slice, Slice) {
+    #[inline]
+    fn at(cursor: &mut dyn OrderedCursor) -> Result<Self> {
+        cursor.fetch()?;
+        Ok((Slice::from(cursor.key()), cursor.value_slice()))
+    }
+
+    fn of(record: (Slice, Slice)) -> Self {
+        record
+    }
+}
+
+/// The key.
+impl Item for Slice {
+    #[inline]
+    fn at(cursor: &mut dyn OrderedCursor) -> Result<Self> {
+        Ok(Self::from(cursor.key()))
+    }
+
+    fn of((key, _): (Slice, Slice)) -> Self {
+        key
+    }
+}
 
 impl std::fmt::Debug for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

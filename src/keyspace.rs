@@ -396,7 +396,7 @@ impl Keyspace {
         };
         let mut scan = engine.scan(seqno)?;
         let mut count = 0;
-        while scan.next()?.is_some() {
+        while scan.skip()? {
             count += 1;
             self.database.check_open()?;
         }

@@ -89,7 +89,7 @@ mod workers;
 pub use base::{Slice, View};
 pub use batch::Batch;
 pub use builder::DatabaseBuilder;
-pub use cursor::{Cursor, Range};
+pub use cursor::{Cursor, Keys, Range};
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use keyspace::{Keyspace, KeyspaceInfo};
@@ -102,7 +102,7 @@ pub use reducer::{ReduceFn, Reducer};
 pub use snapshot::Snapshot;
 pub use stats::{
     CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, SkipStats, Stats,
-    TreeStats, VerifyReport,
+    TreeStats, ValueStats, VerifyReport,
 };
 pub use vfs::{IoStats, Layer, PageCacheStats};
 

@@ -92,6 +92,8 @@ pub struct KeyspaceStats {
     pub compactions: u64,
     /// The shape of its LSM-tree; empty for other engines.
     pub levels: Vec<LevelStats>,
+    /// The values of its LSM-tree that are kept apart from their keys; all zero if there are none, and for other engines.
+    pub values: ValueStats,
     /// The shape of its B+ tree; `None` for other engines.
     pub tree: Option<TreeStats>,
     /// The shape of its sorted file with skip links; `None` for other engines.
@@ -112,6 +114,7 @@ impl KeyspaceStats {
             compactions: 0,
             page_cache: PageCacheStats::default(),
             levels: Vec::new(),
+            values: ValueStats::default(),
             tree: None,
             skip: None,
         }
@@ -183,6 +186,18 @@ pub struct LevelStats {
     pub bytes: u64,
     /// Entries in them.
     pub entries: u64,
+}
+
+/// The values of an LSM-tree that are kept apart from their keys.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct ValueStats {
+    /// Value files.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// How many of these no table refers to any more: room that comes back when values are moved to new files.
+    pub garbage: u64,
 }
 
 /// What [`verify`](crate::Database::verify) read and found.

@@ -33,6 +33,10 @@ impl Kind {
     }
 }
 
+/// The kind of an entry whose value is kept apart, and which has what leads to it instead. Only tables of an LSM-tree have
+/// such entries; to all others they are puts.
+const APART: u8 = 2;
+
 /// Sequence number and kind of one entry, packed as `seqno << 8 | kind`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Trailer(u64);
@@ -61,6 +65,28 @@ impl Trailer {
     /// A trailer read from a file; `None` if its kind is unknown.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         Kind::from_u8(bits as u8).map(|_| Self(bits))
+    }
+
+    /// A trailer read from a table of an LSM-tree, which may say that the value is kept apart.
+    #[inline]
+    pub(crate) fn from_table_bits(bits: u64) -> Option<Self> {
+        (bits as u8 <= APART).then_some(Self(bits))
+    }
+
+    /// That of the same put, whose value is kept apart.
+    pub(crate) fn apart(self) -> Self {
+        Self(self.0 & !0xff | u64::from(APART))
+    }
+
+    /// That of the same put, which has its value with it.
+    pub(crate) fn together(self) -> Self {
+        Self(self.0 & !0xff | Kind::Put as u64)
+    }
+
+    /// Whether the value is kept apart, and the entry has what leads to it instead.
+    #[inline]
+    pub(crate) fn is_apart(self) -> bool {
+        self.0 as u8 == APART
     }
 
     pub(crate) fn bits(self) -> u64 {
@@ -134,6 +160,16 @@ mod tests {
         assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", old)), Ordering::Less);
         assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", new)), Ordering::Greater);
         assert_eq!(Trailer::from_bits(7), None);
+    }
+
+    #[test]
+    fn a_value_apart_is_a_put_that_only_tables_have() {
+        let put = Trailer::new(9, Kind::Put);
+        let apart = put.apart();
+        assert!(apart.is_apart() && !put.is_apart() && !Trailer::new(9, Kind::Delete).is_apart());
+        assert_eq!((apart.seqno(), apart.kind(), apart.together()), (9, Kind::Put, put));
+        assert_eq!((Trailer::from_bits(apart.bits()), Trailer::from_table_bits(3)), (None, None));
+        assert_eq!(Trailer::from_table_bits(apart.bits()), Some(apart));
     }
 
     proptest! {

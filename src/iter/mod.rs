@@ -54,6 +54,10 @@ pub(crate) trait EntryCursor {
 pub(crate) trait UnorderedCursor: Send {
     /// The next key and its value; `None` at the end.
     fn next(&mut self) -> Result<Option<(Slice, Slice)>>;
+    /// Goes on like [`next`](Self::next) for those who want neither: whether there was one more.
+    fn skip(&mut self) -> Result<bool> {
+        Ok(self.next()?.is_some())
+    }
 }
 
 /// A walk in order.
@@ -66,18 +70,30 @@ impl InOrder {
     pub(crate) fn new(cursor: Box<dyn OrderedCursor>) -> Self {
         Self { cursor, started: false }
     }
-}
 
-impl UnorderedCursor for InOrder {
-    fn next(&mut self) -> Result<Option<(Slice, Slice)>> {
+    /// Moves to the next record, if there is one.
+    fn step(&mut self) -> Result<bool> {
         if self.started {
             self.cursor.next()?;
         } else {
             self.cursor.seek_to_first()?;
             self.started = true;
         }
-        let cursor = &self.cursor;
-        Ok(cursor.is_valid().then(|| cursor.record()))
+        Ok(self.cursor.is_valid())
+    }
+}
+
+impl UnorderedCursor for InOrder {
+    fn next(&mut self) -> Result<Option<(Slice, Slice)>> {
+        if !self.step()? {
+            return Ok(None);
+        }
+        self.cursor.fetch()?;
+        Ok(Some(self.cursor.record()))
+    }
+
+    fn skip(&mut self) -> Result<bool> {
+        self.step()
     }
 }
 
@@ -110,6 +126,11 @@ pub(crate) trait OrderedCursor: Send {
     /// Which of the key's values this is, counted from 0, the oldest.
     fn index(&self) -> usize {
         0
+    }
+    /// Brings the record's value in, where that takes a read of its own; nothing outside. Called after each move, before
+    /// the value is asked for, by those who want it.
+    fn fetch(&mut self) -> Result<()> {
+        Ok(())
     }
     /// The value.
     fn value(&self) -> &[u8];

@@ -24,13 +24,24 @@ pub(crate) struct Visible<C> {
     at: Seqno,
     position: Position,
     key: Vec<u8>,
+    /// Of the entry that is aside.
+    trailer: Trailer,
     value: Slice,
 }
 
 impl<C: EntryCursor> Visible<C> {
     pub(crate) fn new(entries: C, at: Seqno) -> Self {
         let value = Slice::from(&[][..]);
-        Self { entries, at, position: Position::Outside, key: Vec::new(), value }
+        let (position, key) = (Position::Outside, Vec::new());
+        Self { entries, at, position, key, trailer: Trailer::OLDEST, value }
+    }
+
+    /// The number and kind of the entry shown.
+    pub(crate) fn trailer(&self) -> Trailer {
+        match self.position {
+            Position::Aside => self.trailer,
+            _ => self.entries.trailer(),
+        }
     }
 
     /// Stops at the first visible key at or behind the inner position; with `passed`, versions of the key
@@ -73,6 +84,7 @@ impl<C: EntryCursor> Visible<C> {
                 }
                 newest = trailer.kind();
                 if newest == Kind::Put {
+                    self.trailer = trailer;
                     self.value = self.entries.value_slice();
                 }
             }

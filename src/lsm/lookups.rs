@@ -3,7 +3,7 @@
 //! The keys go through the tables in rounds. In a round each key that is not decided names the next block it
 //! has to look into, and where that is in memory the keys take turns at each step of the search, so that they
 //! wait for memory together. The blocks that are not in memory are read with one batch, each once. A key that
-//! its block does not decide goes on to the next round.
+//! its block does not decide goes on to the next round. At the end, values that are kept apart are read as one batch.
 //!
 //! Invariant: a key meets memtables, tables and blocks in the order that [`State::get`] would, so that both
 //! give the same.
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::state::{State, live};
 use super::table::{Found, Place, Table};
+use super::values::read_all;
 use crate::base::{Seqno, Slice, hash};
 use crate::error::Result;
 use crate::vfs::BatchReader;
@@ -45,6 +46,15 @@ struct Lookups<'a> {
     keys: &'a [&'a [u8]],
     answers: &'a mut [Option<Slice>],
     undecided: Vec<Search>,
+    apart: Vec<Apart>,
+}
+
+/// A key that is decided, and whose value is apart.
+struct Apart {
+    position: usize,
+    hash: u64,
+    /// What leads to the value.
+    reference: Slice,
 }
 
 impl State {
@@ -58,11 +68,13 @@ impl State {
         let mut answers = vec![None; keys.len()];
         for (keys, answers) in keys.chunks(AT_ONCE).zip(answers.chunks_mut(AT_ONCE)) {
             let undecided = Vec::with_capacity(keys.len());
-            let mut lookups = Lookups { state: self, at, keys, answers, undecided };
+            let apart = Vec::new();
+            let mut lookups = Lookups { state: self, at, keys, answers, undecided, apart };
             lookups.in_memtables();
             while !lookups.undecided.is_empty() {
                 lookups.round(reader)?;
             }
+            lookups.read_values(reader)?;
         }
         Ok(answers)
     }
@@ -143,10 +155,27 @@ impl Lookups<'_> {
         Ok(())
     }
 
+    /// Reads the values that are apart.
+    fn read_values(&mut self, reader: &BatchReader) -> Result<()> {
+        if self.apart.is_empty() {
+            return Ok(());
+        }
+        let place = |apart: &Apart| Ok((self.state.place(&apart.reference)?, apart.hash));
+        let places = self.apart.iter().map(place).collect::<Result<Vec<_>>>()?;
+        for (apart, value) in self.apart.iter().zip(read_all(&places, reader)) {
+            self.answers[apart.position] = Some(value?);
+        }
+        Ok(())
+    }
+
     /// Takes note of what a block said of a key.
     #[inline]
     fn take(&mut self, search: Search, found: Found) {
+        let Search { position, hash, .. } = search;
         match found {
+            Some((trailer, reference)) if trailer.is_apart() => {
+                self.apart.push(Apart { position, hash, reference });
+            }
             Some(found) => self.answers[search.position] = live(found),
             None => self.undecided.push(search),
         }

@@ -1,5 +1,5 @@
 //! The LSM-tree: [`tree`] puts it together from [memtables](crate::memtable), immutable [`table`]s, the [`version`]
-//! that says which tables there are, and [`compaction`].
+//! that says which tables there are, [`compaction`], and [`values`] that are kept apart from their keys.
 
 mod compaction;
 mod cursor;
@@ -7,6 +7,7 @@ mod lookups;
 mod state;
 pub(crate) mod table;
 mod tree;
+mod values;
 mod version;
 
 pub(crate) use tree::Tree;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cursor::{PartCursor, RunCursor};
 use super::table::ReadMode;
+use super::values::Place;
 use super::version::{LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
@@ -31,8 +32,11 @@ impl State {
             return Ok(live(found));
         }
         for table in self.tables_for(key) {
-            if let Some(found) = table.read(|table| table.get(key, hash, at))? {
-                return Ok(live(found));
+            if let Some((trailer, value)) = table.read(|table| table.get(key, hash, at))? {
+                if trailer.is_apart() {
+                    return self.place(&value)?.read(hash).map(Some);
+                }
+                return Ok(live((trailer, value)));
             }
         }
         Ok(None)
@@ -68,7 +72,13 @@ impl State {
         self.tables_for(key).for_each(|table| table.prefetch(hash));
     }
 
-    /// A cursor over all entries.
+    /// Where a value is that is apart, by what its entry has instead.
+    #[inline]
+    pub(super) fn place(&self, reference: &[u8]) -> Result<Place<'_>> {
+        self.version.values.locate(reference).ok_or_else(|| self.version.misled())
+    }
+
+    /// A cursor over all entries. Those whose value is apart have what leads to it.
     pub(crate) fn entries(&self) -> Merge<PartCursor> {
         let mut parts: Vec<_> = self.memtables.cursors().map(PartCursor::Left).collect();
         let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Point));

@@ -20,8 +20,9 @@ use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
 use super::state::State;
 use super::table::{ReadMode, TableOptions};
+use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{
-    Edit, Home, LEVELS, Manifest, TableFile, Version, check_tables_exist, remove_leftovers,
+    Edit, Home, LEVELS, Manifest, TableFile, Version, check_files_exist, remove_leftovers,
 };
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
@@ -69,7 +70,7 @@ impl Tree {
         options.check_compiled()?;
         let home = home(&context, &options);
         let (manifest, version) = Manifest::open(&home, context.identity)?;
-        check_tables_exist(&home, &version)?;
+        check_files_exist(&home, &version)?;
         Ok(Self::new(context, options, home, manifest, version))
     }
 
@@ -136,7 +137,8 @@ impl Tree {
     }
 
     fn due(&self) -> Option<Choice> {
-        policy::pick(&self.state.load().version, &self.shape)
+        let version = &self.state.load().version;
+        policy::pick(version, &self.shape).or_else(|| values::due(version))
     }
 
     /// The flush job: one memtable, then room for other keyspaces.
@@ -160,8 +162,10 @@ impl Tree {
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
-        let finished = compacting
-            .persistently(|| self.due().map_or(Ok(true), |choice| self.compact_choice(&choice)));
+        let finished = compacting.persistently(|| match self.due() {
+            Some(choice) => self.compact_choice(&choice, Moves::Crowded),
+            None => Ok(true),
+        });
         drop(compacting);
         if finished == Some(true) {
             self.schedule_compaction();
@@ -173,10 +177,12 @@ impl Tree {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let tables = self.write(&mut cursor, &mut retention, |_| false, (0, u64::MAX))?;
+        let none = ValueFiles::default();
+        let values = self.placement(&none, Moves::Crowded);
+        let tables = self.write(&mut cursor, &mut retention, |_| false, (0, u64::MAX), values)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
-            tables.iter().for_each(|table| table.set_obsolete());
+            self.discard(&tables);
             return Err(error);
         }
         let added = tables.into_iter().map(|table| (0, table)).collect();
@@ -190,7 +196,7 @@ impl Tree {
     }
 
     /// Runs a compaction and installs its result; false if told to stop.
-    fn compact_choice(&self, choice: &Choice) -> Result<bool> {
+    fn compact_choice(&self, choice: &Choice, moves: Moves) -> Result<bool> {
         let level = choice.output_level;
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         if choice.is_move {
@@ -199,8 +205,10 @@ impl Tree {
             return Ok(true);
         }
         let version = Arc::clone(&self.state.load().version);
-        let is_deepest =
-            |key: &[u8]| (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none());
+        // In level 0, where a table is rewritten, there may be older entries beside it.
+        let is_deepest = |key: &[u8]| {
+            level > 0 && (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none())
+        };
         let runs = runs(&choice.inputs);
         let at_once = self.context.budget.merge_buffer(runs.len()) as u64;
         let run = |tables| {
@@ -210,8 +218,10 @@ impl Tree {
         let mut cursor = Merge::new(runs.into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let bounds = (level, self.shape.table_bytes);
-        let tables = self.write(&mut cursor, &mut retention, is_deepest, bounds)?;
+        let table_bytes = if level == 0 { u64::MAX } else { self.shape.table_bytes };
+        let values = self.placement(&version.values, moves);
+        let bounds = (level, table_bytes);
+        let tables = self.write(&mut cursor, &mut retention, is_deepest, bounds, values)?;
         let Some(tables) = tables else { return Ok(false) };
         let added = tables.into_iter().map(|table| (level, table)).collect();
         self.install(Edit { persisted: 0, removed, added }, |_| {})?;
@@ -226,15 +236,35 @@ impl Tree {
         retention: &mut Retention,
         is_deepest: impl FnMut(&[u8]) -> bool,
         (level, table_bytes): (usize, u64),
+        values: Placement<'_>,
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
         let mut output = Output {
             home: &self.home,
             options: &self.table_options(level),
             table_bytes,
             next_id: &mut || lock(&self.manifest).take_id(),
+            values,
             stopped: &|| self.jobs.is_stopping(),
         };
         write_tables(cursor, retention, is_deepest, &mut output)
+    }
+
+    /// How values are placed now by a job that meets references into `sources`.
+    fn placement<'a>(&'a self, sources: &'a ValueFiles, moves: Moves) -> Placement<'a> {
+        let shortest = self.options.load().separate_values();
+        let file_bytes = (2 * self.context.budget.memtable as u64).clamp(1 << 20, 256 << 20);
+        Placement::new(&self.home, sources, moves, shortest, file_bytes)
+    }
+
+    /// Removes tables that were written and will not be installed, and the value files that came with them.
+    fn discard<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<TableFile>>) {
+        let version = Arc::clone(&self.state.load().version);
+        for table in tables {
+            table.set_obsolete();
+            let files = table.values.iter().map(|share| &share.file);
+            let new = files.filter(|file| version.values.file(file.id()).is_none());
+            new.for_each(|file| file.set_obsolete());
+        }
     }
 
     /// How tables of `level` are written now.
@@ -261,17 +291,19 @@ impl Tree {
         if let Err(error) = manifest.record(&edit, &version) {
             if error.kind() == ErrorKind::NoSpace {
                 let old = |id: &u64| edit.removed.contains(id);
-                let new = edit.added.iter().filter(|(_, table)| !old(&table.meta.id));
-                new.for_each(|(_, table)| table.set_obsolete());
+                let added = edit.added.iter().map(|(_, table)| table);
+                self.discard(added.filter(|table| !old(&table.meta.id)));
                 return Err(error);
             }
             self.context.host.poison(&error);
             return Err(Error::Poisoned { cause: error.to_string().into() });
         }
+        let gone = self.state.load().version.values.gone_from(&version.values);
         self.change_state(|state| {
             state.version = Arc::new(version);
             change(state);
         });
+        gone.iter().for_each(|file| file.set_obsolete());
         Ok(())
     }
 }
@@ -332,7 +364,12 @@ impl Engine for Tree {
 
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
         let state = self.state.load_full();
-        Ok(Box::new(Visible::new(state.entries(), point.seqno())))
+        let records = Visible::new(state.entries(), point.seqno());
+        if state.version.values.is_empty() {
+            return Ok(Box::new(records));
+        }
+        let (version, reader) = (Arc::clone(&state.version), Arc::clone(&self.context.reader));
+        Ok(Box::new(ValueCursor::new(records, version, reader)))
     }
 
     fn pressure(&self) -> u32 {
@@ -347,7 +384,8 @@ impl Engine for Tree {
         self.persist()?;
         let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
         let everything = policy::everything(&self.state.load().version);
-        let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice));
+        let compact = |choice: Choice| self.compact_choice(&choice, Moves::All);
+        let finished = everything.map_or(Ok(true), compact);
         drop(compacting);
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
@@ -381,10 +419,14 @@ impl Engine for Tree {
             report.files += 1;
             report.bytes += table.meta.len;
             report.entries += table.meta.entries;
-            if let Err(error) = table.table().and_then(|open| open.verify()) {
+            let mut references = References::new(&state.version, table);
+            let mut apart = |key: &[u8], bytes: &[u8]| references.check(key, bytes);
+            let checked = table.table().and_then(|open| open.verify(&mut apart));
+            if let Err(error) = checked.and_then(|()| references.finish()) {
                 report.problems.push(error);
             }
         }
+        verify_files(&state.version.values, report);
         report.entries += state.memtables.entries();
     }
 
@@ -407,14 +449,16 @@ impl Engine for Tree {
                 entries: tables.iter().map(|table| table.meta.entries).sum(),
             })
             .collect();
+        let values = state.version.values.stats();
         KeyspaceStats {
             entries: levels.iter().map(|level| level.entries).sum::<u64>()
                 + state.memtables.entries(),
-            disk_bytes: levels.iter().map(|level| level.bytes).sum(),
+            disk_bytes: levels.iter().map(|level| level.bytes).sum::<u64>() + values.bytes,
             memory_bytes: state.memtables.memory() as u64,
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
             levels,
+            values,
             ..KeyspaceStats::new(EngineKind::Lsm, self.home.layer())
         }
     }
@@ -425,7 +469,9 @@ impl Engine for Tree {
 
     fn set_layer(&self, layer: Layer) -> Result<()> {
         *lock(&self.home.layer) = layer;
-        self.state.load().version.tables().for_each(|table| table.let_go());
+        let version = Arc::clone(&self.state.load().version);
+        version.tables().for_each(|table| table.let_go());
+        version.values.files().for_each(|file| file.let_go());
         Ok(())
     }
 

@@ -182,6 +182,7 @@ fn work(layer: Layer) -> Work {
     work.persist_keyspace("gamma");
     work.persist_keyspace("delta");
     work.some_commits(20, &ALL, 20_000);
+    work.compact("unlogged");
     work.compact("loose");
     work.compact("stray");
     work.compact("apart");

@@ -63,7 +63,23 @@ fn tree_changes(dice: &mut Dice, keyspace: &'static str, first: usize) -> Vec<Ch
     small.chain(large).map(|(key, len)| (keyspace, key.into(), Some(dice.bytes(len)))).collect()
 }
 
-/// A database with tables on two levels, hash segments and a checkpoint, trees with free pages, sorted files with skip
+/// Values that a keyspace keeps apart from their keys, and some of them overwritten until they are garbage.
+fn put_values_apart(db: &Database, model: &mut Model, dice: &mut Dice) {
+    let keyspace = db.open_keyspace("unlogged").unwrap();
+    for numbers in [0..10_usize, 0..2, 1..3, 2..4, 3..5] {
+        let change = |number| {
+            ("unlogged", format!("long {number}").into_bytes(), Some(dice.bytes(100 + number)))
+        };
+        let changes: Vec<Change> = numbers.map(change).collect();
+        put(db, model, &changes);
+        keyspace.persist().unwrap();
+    }
+    db.settle().unwrap();
+    let values = keyspace.stats().values;
+    assert!(values.garbage > 0 && values.files > 1, "{values:?}");
+}
+
+/// A database with tables on two levels, values apart from them, hash segments and a checkpoint, trees with free pages, sorted files with skip
 /// links and runs behind them, edits in catalog and manifests, two segments of the log in use and one prepared. Closed, or
 /// as it is while it is open.
 fn sample(closed: bool) -> Sample {
@@ -76,6 +92,7 @@ fn sample(closed: bool) -> Sample {
     let persist = |name: &str| db.open_keyspace(name).unwrap().persist().unwrap();
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "beta"], 0));
     db.open_keyspace("alpha").unwrap().compact().unwrap();
+    put_values_apart(&db, &mut model, &mut dice);
     // Twice overwritten, so that there are dead records in segments, and tombstones.
     put(&db, &mut model, &small_changes(&mut dice, &["beta", "loose"], 3));
     db.open_keyspace("beta").unwrap().compact().unwrap();
@@ -353,7 +370,9 @@ fn says_nothing(segment: &[u8], at: usize) -> bool {
 
 fn flip_everything(sample: &Sample) {
     let files = files(&sample.fs);
-    for kind in [".log", "catalog-", "manifest-", ".table", ".data", ".index", "tree", ".sorted"] {
+    let tables = [".table", ".values"];
+    let others = [".log", "catalog-", "manifest-", ".data", ".index", "tree", ".sorted"];
+    for kind in tables.into_iter().chain(others) {
         assert!(files.keys().any(|path| name_of(path).contains(kind)), "there is no {kind}");
     }
     let mut cases = Vec::new();
@@ -372,6 +391,7 @@ fn flip_everything(sample: &Sample) {
         // What a crash may leave behind is not cleared away either unless all can be read.
         for (name, leftover) in [
             ("alpha", "000999.table"),
+            ("unlogged", "000999.values"),
             ("beta", "000999.data"),
             ("beta", "manifest-000002.tmp"),
             ("delta", "000999.sorted"),

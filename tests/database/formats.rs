@@ -28,6 +28,8 @@ const MIXED: &str = "v2-tables";
 /// The same with the compressions that are not always there.
 #[cfg(all(feature = "snappy", feature = "zstd"))]
 const PACKED: &str = "v2-tables-packed";
+/// With values that are kept apart from their keys.
+const VALUES: &str = "v2-values";
 
 /// The values of each key.
 type Map = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
@@ -47,6 +49,7 @@ const GOLDEN: &[Golden] = &[
     Golden { name: MIXED, engine: EngineKind::Lsm },
     #[cfg(all(feature = "snappy", feature = "zstd"))]
     Golden { name: PACKED, engine: EngineKind::Lsm },
+    Golden { name: VALUES, engine: EngineKind::Lsm },
 ];
 
 impl Golden {
@@ -63,7 +66,10 @@ impl Golden {
     }
 
     fn options(self, name: &str) -> KeyspaceOptions {
-        let options = options(self.engine).log([LOGGED, SUMMED].contains(&name));
+        let mut options = options(self.engine).log([LOGGED, SUMMED].contains(&name));
+        if self.name == VALUES {
+            options = options.separate_values(64);
+        }
         match name {
             _ if self.engine == EngineKind::Lsm => self.tables(name, options),
             KEPT => options.reducer(Reducer::KeepAll).step_unit(2),
@@ -385,6 +391,7 @@ fn read_and_write_on(golden: Golden, layer: Layer) {
     if golden.engine == EngineKind::Lsm {
         let levels: Vec<u32> = logged.stats().levels.iter().map(|level| level.level).collect();
         assert!(levels.len() == 2 && levels[0] == 0, "tables on two levels: {levels:?}");
+        assert_eq!(logged.stats().values.files > 0, golden.name == VALUES);
     }
     if golden.engine == EngineKind::Btree {
         let tree = logged.stats().tree.unwrap();
@@ -447,6 +454,7 @@ fn what_is_stored_is_small_and_has_all_kinds_of_files() {
             EngineKind::Hash => &[".data", ".index", manifests[0], manifests[1]],
             EngineKind::Btree => &["keyspaces/1/tree", "keyspaces/2/tree"],
             EngineKind::Skip => &[".sorted", manifests[0], manifests[1], "keyspaces/4/manifest-"],
+            EngineKind::Lsm if golden.name == VALUES => &[".table", ".values"],
             _ => &[".table", manifests[0], manifests[1]],
         };
         if golden.engine == EngineKind::Lsm {

@@ -33,6 +33,8 @@ pub(crate) const KEYSPACES: [(&str, EngineKind, usize); 9] = [
 ];
 /// The part of all keyspaces with a log; each of the others is one of its own.
 pub(crate) const LOGGED: usize = 0;
+/// Values of so many bytes are kept apart where any are.
+const APART: u32 = 90;
 /// How many parts there are.
 pub(crate) const PARTS: usize = 5;
 
@@ -67,7 +69,12 @@ pub(crate) fn is_logged(keyspace: &str) -> bool {
 /// What a keyspace is made of.
 pub(crate) fn options(keyspace: &str) -> KeyspaceOptions {
     let (engine, part) = engine_and_part(keyspace);
-    setup::options(engine).log(part == LOGGED)
+    let options = setup::options(engine).log(part == LOGGED);
+    match keyspace {
+        // These keep values apart from their keys.
+        "late" | "unlogged" => options.separate_values(APART),
+        _ => options,
+    }
 }
 
 /// The same with options that are drawn for this run of the tests, anew for each `opening`.

@@ -19,3 +19,4 @@ mod setup;
 mod steps;
 mod tables;
 mod typed;
+mod values;

@@ -3,11 +3,12 @@
 //! 1. The inputs are merged in order, each read front to back with large reads past the block cache.
 //! 2. Entries that no reader can see are dropped.
 //! 3. The rest goes into new tables, ended near their target size, but never between two entries of one
-//!    key.
-//! 4. Each table is synced, and the directory once at the end, before anyone is told of them.
+//!    key; long values go to value files, if that is asked for.
+//! 4. Each table and value file is synced, and the directory once at the end, before anyone is told of them.
 //!
 //! On an error, or when told to stop, what was written is removed; the inputs are untouched.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::retention::Retention;
@@ -15,6 +16,7 @@ use crate::base::Trailer;
 use crate::error::Result;
 use crate::iter::EntryCursor;
 use crate::lsm::table::{TableBuilder, TableOptions};
+use crate::lsm::values::Placement;
 use crate::lsm::version::{Home, TableFile, TableMeta};
 
 /// How tables are written.
@@ -23,8 +25,10 @@ pub(crate) struct Output<'a> {
     pub(crate) options: &'a TableOptions,
     /// A table is ended when it has about this many bytes.
     pub(crate) table_bytes: u64,
-    /// Gives each new table its number.
+    /// Gives each new file its number.
     pub(crate) next_id: &'a mut dyn FnMut() -> u64,
+    /// Where values go.
+    pub(crate) values: Placement<'a>,
     /// Asked now and then whether to give up.
     pub(crate) stopped: &'a dyn Fn() -> bool,
 }
@@ -44,6 +48,7 @@ pub(crate) fn write_tables(
                 log::warn!("a half-made table stays behind until the next opening: {error}");
             }
         }
+        output.values.abandon();
     }
     result
 }
@@ -67,7 +72,7 @@ fn try_write(
             });
             if full {
                 let (id, table) = builder.take().expect("just seen");
-                tables.push(finish(output.home, id, table)?);
+                tables.push(Written::finish(id, table, output)?);
             }
             if builder.is_none() {
                 let id = (output.next_id)();
@@ -77,7 +82,9 @@ fn try_write(
                 builder = Some((id, TableBuilder::new(file, identity, output.options)?));
             }
             let (_, table) = builder.as_mut().expect("just made");
-            table.add(key, trailer, cursor.value())?;
+            let (trailer, value) =
+                output.values.place(key, trailer, cursor.value(), output.next_id)?;
+            table.add(key, trailer, value)?;
             if table.estimated_len() >= output.table_bytes {
                 last_key.clear();
                 last_key.extend_from_slice(key);
@@ -90,12 +97,28 @@ fn try_write(
         cursor.next()?;
     }
     if let Some((id, table)) = builder {
-        tables.push(finish(output.home, id, table)?);
+        tables.push(Written::finish(id, table, output)?);
     }
+    output.values.finish()?;
     output.home.fs.sync_dir(&output.home.dir)?;
-    Ok(Some(tables))
+    Ok(Some(tables.into_iter().map(|table| table.known(output)).collect()))
 }
 
-fn finish(home: &Arc<Home>, id: u64, table: TableBuilder) -> Result<Arc<TableFile>> {
-    Ok(TableFile::new(TableMeta::new(id, table.finish()?), Arc::clone(home)))
+/// A table that was written, and what it refers to, while the value files are not complete.
+struct Written {
+    meta: TableMeta,
+    shares: BTreeMap<u64, u64>,
+}
+
+impl Written {
+    fn finish(id: u64, table: TableBuilder, output: &mut Output<'_>) -> Result<Self> {
+        let meta = TableMeta::new(id, table.finish()?);
+        Ok(Self { meta, shares: output.values.end_table() })
+    }
+
+    /// The table with its value files, which are complete.
+    fn known(self, output: &Output<'_>) -> Arc<TableFile> {
+        let values = output.values.shares_of(self.shares);
+        TableFile::with_values(self.meta, values, Arc::clone(output.home))
+    }
 }

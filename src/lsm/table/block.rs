@@ -146,7 +146,7 @@ impl<'a> Block<'a> {
         let mut rest = self.bytes.get(start..self.layout.heads)?;
         let suffix = varint::take_prefixed(&mut rest)?;
         let value_len = varint::take(&mut rest)?;
-        let trailer = Trailer::from_bits(varint::take(&mut rest)?)?;
+        let trailer = Trailer::from_table_bits(varint::take(&mut rest)?)?;
         let at = self.layout.heads - rest.len();
         varint::take_bytes(&mut rest, value_len)?;
         Some(Entry { suffix, trailer, value: at..self.layout.heads - rest.len() })

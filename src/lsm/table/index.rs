@@ -89,7 +89,7 @@ struct Fence<'a> {
 
 fn take_fence<'a>(rest: &mut &'a [u8]) -> Option<Fence<'a>> {
     let len = u32::try_from(varint::take(rest)?).ok()?;
-    let trailer = Trailer::from_bits(varint::take(rest)?)?;
+    let trailer = Trailer::from_table_bits(varint::take(rest)?)?;
     let key = varint::take_prefixed(rest)?;
     (len as usize > stored::TRAILER).then_some(Fence { len, trailer, key })
 }

@@ -19,14 +19,15 @@ const RUN: u64 = 1 << 20;
 impl Table {
     /// Reads the whole file and checks every checksum, that entries are in order, inside and across
     /// blocks, that the index leads to each and the filter knows each, and that the properties are right.
-    /// The first fault found is the error. Nothing is cached.
-    pub(crate) fn verify(&self) -> Result<()> {
+    /// The first fault found is the error. Nothing is cached. `apart` is told the key of each entry whose value is
+    /// apart, and what it has instead.
+    pub(crate) fn verify(&self, apart: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let parts = {
             let all = Kept { key_file: KeyFile::KeysAndFilter, points: usize::MAX };
             Parts::load(&*self.file, self.identity, self.len(), all)?
         };
         let counted = Properties { codec: parts.properties.codec, ..Properties::default() };
-        let mut audit = Audit { parts: &parts, counted, last: None };
+        let mut audit = Audit { parts: &parts, counted, last: None, apart };
         let mut next = 0;
         while next < parts.index.len() {
             let run = parts.index.run_from(next, RUN);
@@ -59,6 +60,7 @@ struct Audit<'a> {
     counted: Properties,
     /// The last entry.
     last: Option<(Vec<u8>, Trailer)>,
+    apart: &'a mut dyn FnMut(&[u8], &[u8]),
 }
 
 impl Audit<'_> {
@@ -78,6 +80,9 @@ impl Audit<'_> {
             self.entry(number, &key, entry.trailer)?;
             self.points(number, block.start(index), is_newest, &key)?;
             self.counted.count(&key, entry.trailer, entry.value.len());
+            if entry.trailer.is_apart() {
+                (self.apart)(&key, &bytes[entry.value]);
+            }
         }
         if end != block.entries_len() {
             return Err(Damage("a block has bytes that belong to no entry"));

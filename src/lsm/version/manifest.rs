@@ -3,24 +3,29 @@
 //! ```text
 //! edit     := persisted, next id, removed count, removed ids, added count, added tables
 //! table    := level, id, length, entries, tombstones, smallest seqno, largest seqno,
-//!             smallest key (length in front), largest key (length in front)
+//!             smallest key (length in front), largest key (length in front), share count, shares
+//! share    := id of a value file, length of the file, bytes of the records in it that the table refers to
 //! snapshot := an edit that adds everything
 //! ```
-//! All integers are varints. An edit is one atomic change: what a flush or a compaction adds and removes is
+//! In version 1 tables have no shares. All integers are varints. An edit is one atomic change: what a flush or a compaction adds and removes is
 //! there together or not at all.
 //!
 //! Thread safety: one owner, behind the tree's install lock.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Home, LEVELS, TableFile, TableMeta, Version};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
-use crate::log::edits::Edits;
+use crate::log::edits::{EditKind, Edits};
+use crate::lsm::values::{Share, ValueFile};
 
-const NAME: &str = "manifest";
+const KIND: EditKind = EditKind { name: "manifest", version: 2 };
+/// From this version on tables say which value files they refer to.
+const WITH_SHARES: u32 = 2;
 
 /// One change of the version.
 #[derive(Clone, Debug, Default)]
@@ -66,14 +71,14 @@ impl Manifest {
         let numbers = Numbers::default();
         let snapshot = numbers.snapshot(&Version::default());
         let fs = Arc::clone(&home.fs);
-        let edits = Log::Open(EditLog::create(fs, &home.dir, NAME, database, &snapshot)?);
+        let edits = Log::Open(EditLog::create(fs, &home.dir, KIND, database, &snapshot)?);
         Ok(Self { edits, numbers })
     }
 
     /// Reads the manifest and rebuilds the version. Changes nothing.
     pub(crate) fn open(home: &Arc<Home>, database: u64) -> Result<(Self, Version)> {
-        let found = EditLog::read(&*home.fs, &home.dir, NAME)?.ok_or_else(|| {
-            Error::corruption(&home.dir.join(NAME), 0, "the keyspace's manifest is missing")
+        let found = EditLog::read(&*home.fs, &home.dir, KIND)?.ok_or_else(|| {
+            Error::corruption(&home.dir.join(KIND.name), 0, "the keyspace's manifest is missing")
         })?;
         let path = &found.path;
         if found.database != database {
@@ -83,12 +88,13 @@ impl Manifest {
         let mut version = Version::default();
         for bytes in std::iter::once(&found.snapshot).chain(&found.edits) {
             version = numbers
-                .decode(bytes, home)
+                .decode(bytes, found.version, home, &version)
                 .and_then(|edit| version.with(&edit.removed, &edit.added))
                 .ok_or_else(|| Error::corruption(path, 0, "an edit says what cannot be"))?;
         }
-        let mut ids = std::collections::HashSet::new();
-        if !version.tables().all(|table| ids.insert(table.meta.id)) {
+        let mut ids = HashSet::new();
+        let tables = version.tables().map(|table| table.meta.id);
+        if !tables.chain(version.values.files().map(|file| file.id())).all(|id| ids.insert(id)) {
             return Err(Error::corruption(path, 0, "a table is in two places"));
         }
         Ok((Self { edits: Log::Read(found), numbers }, version))
@@ -97,7 +103,7 @@ impl Manifest {
     /// Opens for changes what was read.
     pub(crate) fn make_writable(&mut self, home: &Home) -> Result<()> {
         if let Log::Read(found) = &self.edits {
-            self.edits = Log::Open(EditLog::open(Arc::clone(&home.fs), &home.dir, NAME, found)?);
+            self.edits = Log::Open(EditLog::open(Arc::clone(&home.fs), &home.dir, KIND, found)?);
         }
         Ok(())
     }
@@ -134,8 +140,16 @@ impl Numbers {
         encode(*self, &[], &all)
     }
 
-    fn decode(&mut self, mut bytes: &[u8], home: &Arc<Home>) -> Option<Edit> {
+    /// Reads an edit of `version`, in the format of version `format`.
+    fn decode(
+        &mut self,
+        mut bytes: &[u8],
+        format: u32,
+        home: &Arc<Home>,
+        version: &Version,
+    ) -> Option<Edit> {
         let bytes = &mut bytes;
+        let mut new_files = BTreeMap::new();
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
         let mut edit = Edit { persisted: self.persisted, ..Edit::default() };
@@ -158,9 +172,36 @@ impl Numbers {
             if meta.smallest > meta.largest || meta.id >= self.next_id {
                 return None;
             }
-            edit.added.push((level, TableFile::new(meta, Arc::clone(home))));
+            let mut values = Vec::new();
+            if format >= WITH_SHARES {
+                for _ in 0..varint::take(bytes)? {
+                    values.push(self.take_share(bytes, home, version, &mut new_files)?);
+                }
+            }
+            if !values.is_sorted_by(|a, b| a.file.id() < b.file.id()) {
+                return None;
+            }
+            edit.added.push((level, TableFile::with_values(meta, values, Arc::clone(home))));
         }
         bytes.is_empty().then_some(edit)
+    }
+
+    /// Reads what a table refers to in one value file, which may be one of `version`, or of those that are new with the
+    /// edit.
+    fn take_share(
+        &self,
+        bytes: &mut &[u8],
+        home: &Arc<Home>,
+        version: &Version,
+        new_files: &mut BTreeMap<u64, Arc<ValueFile>>,
+    ) -> Option<Share> {
+        let (id, len, bytes) = (varint::take(bytes)?, varint::take(bytes)?, varint::take(bytes)?);
+        let file = version.values.file(id).cloned().unwrap_or_else(|| {
+            let new = || ValueFile::new(id, len, Arc::clone(home));
+            Arc::clone(new_files.entry(id).or_insert_with(new))
+        });
+        let is_sound = id < self.next_id && file.len() == len && bytes <= file.record_bytes();
+        is_sound.then_some(Share { file, bytes })
     }
 }
 
@@ -188,26 +229,39 @@ fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) 
         }
         varint::put_prefixed(&mut out, &meta.smallest);
         varint::put_prefixed(&mut out, &meta.largest);
+        varint::put(&mut out, table.values.len() as u64);
+        for Share { file, bytes } in &table.values {
+            for number in [file.id(), file.len(), *bytes] {
+                varint::put(&mut out, number);
+            }
+        }
     }
     out
 }
 
-/// An error if a table that the version holds has no file.
-pub(crate) fn check_tables_exist(home: &Home, version: &Version) -> Result<()> {
+/// The files that a version needs, and what each is.
+fn files(version: &Version) -> impl Iterator<Item = (PathBuf, &'static str)> {
+    let tables = version.tables().map(|table| (table.path(), "table"));
+    tables.chain(version.values.files().map(|file| (file.path(), "value file")))
+}
+
+/// An error if a table or a value file that the version holds has no file.
+pub(crate) fn check_files_exist(home: &Home, version: &Version) -> Result<()> {
     let names = home.fs.list(&home.dir)?;
-    let there: HashSet<u64> = names.iter().filter_map(|name| Home::id_of(name)).collect();
-    match version.tables().find(|table| !there.contains(&table.meta.id)) {
-        Some(table) => Err(Error::corruption(&table.path(), 0, "the table is missing")),
+    let there: HashSet<PathBuf> = names.iter().map(|name| home.dir.join(name)).collect();
+    match files(version).find(|(path, _)| !there.contains(path)) {
+        Some((path, what)) => Err(Error::corruption(&path, 0, format!("the {what} is missing"))),
         None => Ok(()),
     }
 }
 
-/// Removes the tables in the keyspace's directory that no version holds: what a crash left behind.
+/// Removes the tables and value files in the keyspace's directory that no version holds: what a crash left behind.
 pub(crate) fn remove_leftovers(home: &Home, version: &Version) -> Result<()> {
-    let known: HashSet<u64> = version.tables().map(|table| table.meta.id).collect();
+    let known: HashSet<PathBuf> = files(version).map(|(path, _)| path).collect();
     for name in home.fs.list(&home.dir)? {
-        if Home::id_of(&name).is_some_and(|id| !known.contains(&id)) {
-            home.fs.remove(&home.dir.join(name))?;
+        let path = home.dir.join(&name);
+        if Home::id_of(&name).is_some() && !known.contains(&path) {
+            home.fs.remove(&path)?;
         }
     }
     Ok(())
@@ -337,21 +391,123 @@ mod tests {
         let create = |id: u64| drop(tree.home.create(id).unwrap());
         create(ids[0]);
         create(ids[1] + 1);
-        let error = check_tables_exist(&tree.home, &tree.version).unwrap_err();
+        let error = check_files_exist(&tree.home, &tree.version).unwrap_err();
         assert!(error.to_string().contains("the table is missing"), "{error}");
         create(ids[1]);
-        check_tables_exist(&tree.home, &tree.version).unwrap();
+        check_files_exist(&tree.home, &tree.version).unwrap();
         assert_eq!(tree.file_names().len(), 4);
         remove_leftovers(&tree.home, &tree.version).unwrap();
         assert_eq!(tree.file_names().len(), 3);
-        check_tables_exist(&tree.home, &tree.version).unwrap();
+        check_files_exist(&tree.home, &tree.version).unwrap();
         tree.reopen();
+    }
+
+    /// A table that refers to so many bytes of value files.
+    fn table_with_values(home: &Arc<Home>, id: u64, shares: &[(u64, u64, u64)]) -> Arc<TableFile> {
+        let meta = sample::table(home, id, (b"a", b"b"), 100, 1).meta.clone();
+        let share = |&(id, len, bytes): &(u64, u64, u64)| Share {
+            file: ValueFile::new(id, len, Arc::clone(home)),
+            bytes,
+        };
+        TableFile::with_values(meta, shares.iter().map(share).collect(), Arc::clone(home))
+    }
+
+    #[test]
+    fn value_files_come_and_go_with_the_tables_that_refer_to_them() {
+        let home = sample::home();
+        let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+        let mut version = Version::default();
+        manifest.numbers.next_id = 100;
+        let mut change = |removed: &[u64], added: Vec<(usize, Arc<TableFile>)>| {
+            let edit = Edit { persisted: 1, removed: removed.to_vec(), added };
+            version = version.with(&edit.removed, &edit.added).unwrap();
+            manifest.record(&edit, &version).unwrap();
+            let (_, found) = Manifest::open(&home, DATABASE).unwrap();
+            assert_eq!(metas(&found), metas(&version));
+            let all = |version: &Version| -> Vec<(u64, u64, u64)> {
+                version.values.garbage().map(|(file, of)| (file.id(), file.len(), of)).collect()
+            };
+            assert_eq!(all(&found), all(&version));
+            (version.clone(), all(&version))
+        };
+        let one = table_with_values(&home, 1, &[(10, 1064, 400), (11, 564, 500)]);
+        let (_, all) = change(&[], vec![(0, Arc::clone(&one))]);
+        assert_eq!(all, [(10, 1064, 600), (11, 564, 0)]);
+        // Another table refers to the same file.
+        let shares = vec![Share { bytes: 300, ..one.values[0].clone() }];
+        let meta = TableMeta { id: 2, ..one.meta.clone() };
+        let two = TableFile::with_values(meta, shares, Arc::clone(&home));
+        let (_, all) = change(&[], vec![(0, two)]);
+        assert_eq!(all, [(10, 1064, 300), (11, 564, 0)]);
+        // A table is moved; one goes, and with it a file; then the other.
+        let (_, all) = change(&[1], vec![(5, one)]);
+        assert_eq!(all, [(10, 1064, 300), (11, 564, 0)]);
+        assert_eq!(change(&[1], vec![]).1, [(10, 1064, 700)]);
+        assert_eq!(change(&[2], vec![]).1, []);
+    }
+
+    #[test]
+    fn value_files_that_cannot_be_are_damage() {
+        let home = sample::home();
+        type Shares = [(u64, u64, u64)];
+        let cases: [(&Shares, bool); 9] = [
+            (&[(5, 100, 36)], true),
+            (&[(5, 100, 36), (6, 100, 36)], true),
+            (&[(5, 100, 37)], false),
+            (&[(5, 20, 1)], false),
+            (&[(10, 100, 36)], false),
+            (&[(6, 100, 36), (5, 100, 36)], false),
+            (&[(5, 100, 36), (5, 100, 36)], false),
+            // The table's own number.
+            (&[(1, 100, 36)], false),
+            // Another length than the table in front says.
+            (&[(7, 101, 36)], false),
+        ];
+        for (shares, right) in cases {
+            let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+            let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
+            let first = (0, table_with_values(&home, 2, &[(7, 100, 36)]));
+            let added = [first, (0, table_with_values(&home, 1, shares))];
+            let numbers = Numbers { persisted: 1, next_id: 10 };
+            edits.append(&encode(numbers, &[], &added), Vec::new).unwrap();
+            let opened = Manifest::open(&home, DATABASE);
+            assert_eq!(opened.is_ok(), right, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_values_are_compared_with_the_version() {
+        let home = sample::home();
+        let table = table_with_values(&home, 1, &[(5, 100, 36)]);
+        let version = Version::default().with(&[], &[(0, table)]).unwrap();
+        let create = |path: PathBuf| drop(home.fs.create(&path, home.layer()).unwrap());
+        create(home.path(1));
+        create(home.path(5));
+        create(home.values_path(1));
+        let error = check_files_exist(&home, &version).unwrap_err();
+        assert!(error.to_string().contains("the value file is missing"), "{error}");
+        create(home.values_path(5));
+        check_files_exist(&home, &version).unwrap();
+        remove_leftovers(&home, &version).unwrap();
+        assert_eq!(home.fs.list(&home.dir).unwrap(), ["000001.table", "000005.values"]);
+    }
+
+    #[test]
+    fn an_edit_of_version_1_has_no_value_files() {
+        let home = sample::home();
+        let table = sample::table(&home, 1, (b"a", b"b"), 100, 1);
+        let mut bytes = encode(Numbers { persisted: 1, next_id: 10 }, &[], &[(0, table)]);
+        assert_eq!(bytes.pop(), Some(0), "no shares");
+        let decode = |format| {
+            Numbers::default().decode(&bytes, format, &home, &Version::default()).is_some()
+        };
+        assert!(decode(1) && !decode(2));
     }
 
     /// What a decoded edit says; `None` if it was refused.
     fn decoded(bytes: &[u8]) -> Option<(Numbers, Edit)> {
         let mut numbers = Numbers::default();
-        let edit = numbers.decode(bytes, &sample::home())?;
+        let edit = numbers.decode(bytes, KIND.version, &sample::home(), &Version::default())?;
         Some((numbers, edit))
     }
 
@@ -390,8 +546,11 @@ mod tests {
             let home = sample::home();
             let added: Vec<_> = tables
                 .iter()
-                .map(|&(level, id, ends)| {
-                    (level, sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1))
+                .map(|&(level, id, ends)| match ends.map(u64::from) {
+                    [file, len] if len % 3 == 0 => {
+                        (level, table_with_values(&home, id, &[(file % 40, 2 * len, len)]))
+                    }
+                    _ => (level, sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1)),
                 })
                 .collect();
             // Two that are nearly right, and one that is not.
@@ -402,7 +561,14 @@ mod tests {
                 if let Some((numbers, edit)) = decoded(bytes) {
                     let sound = |(level, table): &(usize, Arc<TableFile>)| {
                         let meta = &table.meta;
-                        *level < LEVELS && meta.id < numbers.next_id && meta.smallest <= meta.largest
+                        let values = table.values.iter().all(|share| {
+                            share.file.id() < numbers.next_id
+                                && share.bytes <= share.file.record_bytes()
+                        });
+                        *level < LEVELS
+                            && meta.id < numbers.next_id
+                            && meta.smallest <= meta.largest
+                            && values
                     };
                     prop_assert!(edit.added.iter().all(sound));
                     Version::default().with(&edit.removed, &edit.added);

@@ -7,7 +7,9 @@ mod table_file;
 
 use std::sync::Arc;
 
-pub(crate) use manifest::{Edit, Manifest, check_tables_exist, remove_leftovers};
+use super::values::ValueFiles;
+use crate::error::Error;
+pub(crate) use manifest::{Edit, Manifest, check_files_exist, remove_leftovers};
 pub(crate) use table_file::{Home, TableFile, TableMeta};
 
 /// How many levels a tree has; level 0 holds what was flushed, newest first.
@@ -21,6 +23,8 @@ pub(crate) const LEVELS: usize = 7;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     pub(crate) levels: [Vec<Arc<TableFile>>; LEVELS],
+    /// The value files that the tables refer to.
+    pub(crate) values: ValueFiles,
 }
 
 impl Version {
@@ -43,12 +47,20 @@ impl Version {
         let mut gone = 0;
         for level in &mut next.levels {
             let before = level.len();
-            level.retain(|table| !removed.contains(&table.meta.id));
+            level.retain(|table| {
+                let stays = !removed.contains(&table.meta.id);
+                if !stays {
+                    next.values.remove(&table.values);
+                }
+                stays
+            });
             gone += before - level.len();
         }
         for (level, table) in added {
             next.levels.get_mut(*level)?.push(Arc::clone(table));
+            next.values.add(&table.values)?;
         }
+        next.values.drop_unused();
         let (newest, sorted) = next.levels.split_first_mut().expect("there are levels");
         newest.sort_by_key(|table| std::cmp::Reverse((table.meta.largest_seqno, table.meta.id)));
         for level in sorted {
@@ -58,6 +70,14 @@ impl Version {
             }
         }
         (gone == removed.len()).then_some(next)
+    }
+
+    /// The error for an entry whose value is apart, but not in any value file there is.
+    #[cold]
+    pub(crate) fn misled(&self) -> Error {
+        let table = self.tables().next().map(|table| table.path()).unwrap_or_default();
+        let dir = table.parent().unwrap_or(&table);
+        Error::corruption(dir, 0, "a table refers to a value in a file that is not there")
     }
 
     /// Bytes of the tables of a level.

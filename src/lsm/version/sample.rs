@@ -11,7 +11,11 @@ use crate::vfs::{Fs, Layer, MemoryFs};
 
 /// The directory `/tree` of an empty file system in memory.
 pub(crate) fn home() -> Arc<Home> {
-    let fs = Arc::new(MemoryFs::new());
+    home_on(Arc::new(MemoryFs::new()))
+}
+
+/// The directory `/tree` of an empty file system.
+pub(crate) fn home_on(fs: Arc<dyn Fs>) -> Arc<Home> {
     let dir = PathBuf::from("/tree");
     fs.create_dir(&dir).unwrap();
     let blocks = Arc::new(BlockCache::new(0));

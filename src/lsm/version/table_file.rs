@@ -14,6 +14,7 @@ use crate::base::{Seqno, hash};
 use crate::cache::{BlockCache, Closable, OpenFiles};
 use crate::error::{Error, Result};
 use crate::lsm::table::{Kept, Table, TableSummary};
+use crate::lsm::values::Share;
 use crate::options::KeyFile;
 use crate::vfs::{Access, File, Fs, Layer};
 
@@ -46,7 +47,7 @@ impl TableMeta {
     }
 }
 
-/// Where a keyspace's tables live and how they are reached.
+/// Where a keyspace's tables and value files live and how they are reached.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) fs: Arc<dyn Fs>,
@@ -80,9 +81,14 @@ impl Home {
         *self.layer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number in the name of a table's file.
+    /// The path of value file `id`.
+    pub(crate) fn values_path(&self, id: u64) -> PathBuf {
+        self.dir.join(format!("{id:06}.values"))
+    }
+
+    /// The number in the name of a table or a value file; no two of them have the same.
     pub(crate) fn id_of(name: &str) -> Option<u64> {
-        let digits = name.strip_suffix(".table")?;
+        let digits = name.strip_suffix(".table").or_else(|| name.strip_suffix(".values"))?;
         digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
     }
 }
@@ -91,6 +97,8 @@ impl Home {
 #[derive(Debug)]
 pub(crate) struct TableFile {
     pub(crate) meta: TableMeta,
+    /// What it refers to, by the numbers of the value files, ascending.
+    pub(crate) values: Vec<Share>,
     home: Arc<Home>,
     open: ArcSwapOption<Table>,
     opening: Mutex<()>,
@@ -99,9 +107,17 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
+    /// A table that has all its values.
+    #[cfg(test)]
     pub(crate) fn new(meta: TableMeta, home: Arc<Home>) -> Arc<Self> {
+        Self::with_values(meta, Vec::new(), home)
+    }
+
+    /// A table that refers to `values`, ascending.
+    pub(crate) fn with_values(meta: TableMeta, values: Vec<Share>, home: Arc<Home>) -> Arc<Self> {
         Arc::new(Self {
             meta,
+            values,
             home,
             open: ArcSwapOption::empty(),
             opening: Mutex::new(()),

@@ -361,15 +361,15 @@ fn newer_formats_are_refused_and_stay_as_they_are() {
     let fs = Arc::new(MemoryFs::new());
     let setup = Setup::on(Arc::clone(&fs));
     setup.start().1.put("k", "v").unwrap();
-    for (name, edits) in
-        [("catalog-", Some("catalog")), ("manifest-", Some("manifest")), (".log", None)]
+    for (name, edits, version) in
+        [("catalog-", Some("catalog"), 1), ("manifest-", Some("manifest"), 2), (".log", None, 1)]
     {
         let fork = fs.fork();
         let (path, mut bytes) = file_named(&fork, name);
         let original = bytes.clone();
-        set_version(&mut bytes, edits, 1);
+        set_version(&mut bytes, edits, version);
         assert_eq!(bytes, original, "the checksum of {name} is made as the library makes it");
-        set_version(&mut bytes, edits, 2);
+        set_version(&mut bytes, edits, version + 1);
         fork.write_file(&path, &bytes).unwrap();
         let before = fork.files();
         for (recovery, read_only) in [
@@ -379,7 +379,9 @@ fn newer_formats_are_refused_and_stay_as_they_are() {
         ] {
             let builder = Setup::on(Arc::new(fork.clone())).builder();
             match builder.recovery(recovery).read_only(read_only).open() {
-                Err(Error::NewerFormat { file, found: 2, supported: 1 }) => assert_eq!(file, path),
+                Err(Error::NewerFormat { file, found, supported }) => {
+                    assert_eq!((file, found, supported), (path.clone(), version + 1, version));
+                }
                 other => panic!("{name}: {other:?}"),
             }
             assert_eq!(fork.files(), before, "{name}");

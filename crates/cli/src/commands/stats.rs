@@ -18,8 +18,8 @@ use crate::size::{Bytes, Count};
 ///
 /// Entries are stored entries: replaced and deleted ones count until they are dropped, in the background
 /// or by a compaction. Input, output and cache are what opening the database took. Options are those that
-/// are not the default. Levels are those of
-/// LSM-trees; B+ trees and skip keyspaces follow as they are in their files.
+/// are not the default. Levels are those of LSM-trees, and values those they keep apart from keys, with what
+/// of them is garbage; B+ trees and skip keyspaces follow as they are in their files.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -44,6 +44,7 @@ impl Arguments {
         write_keyspaces(&stats.keyspaces, &mut out)?;
         write_options(&keyspaces, &mut out)?;
         write_levels(&stats.keyspaces, &mut out)?;
+        write_values(&stats.keyspaces, &mut out)?;
         write_trees(&stats.keyspaces, &mut out)?;
         write_skips(&stats.keyspaces, &mut out)?;
         Ok(out.flush()?)
@@ -95,6 +96,10 @@ fn keyspace_as_json((keyspace, info): (&KeyspaceStats, &KeyspaceInfo)) -> Value 
         "flushes": keyspace.flushes,
         "compactions": keyspace.compactions,
         "levels": levels.collect::<Vec<_>>(),
+        "values": {
+            "files": keyspace.values.files, "bytes": keyspace.values.bytes,
+            "garbage": keyspace.values.garbage,
+        },
         "tree": keyspace.tree.as_ref().map(tree_as_json),
         "skip": keyspace.skip.as_ref().map(skip_as_json),
         "logged": info.logged,
@@ -219,6 +224,24 @@ fn write_levels(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()>
                 Bytes(level.bytes).to_string(),
             ]);
         }
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}
+
+fn write_values(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
+    let mut table = Figure::new(&["keyspace", "value files", "bytes", "garbage"], 1);
+    let mut apart = keyspaces.iter().filter(|keyspace| keyspace.values.files > 0).peekable();
+    if apart.peek().is_none() {
+        return Ok(());
+    }
+    for keyspace in apart {
+        table.row(vec![
+            keyspace.name.clone(),
+            Count(keyspace.values.files).to_string(),
+            Bytes(keyspace.values.bytes).to_string(),
+            Bytes(keyspace.values.garbage).to_string(),
+        ]);
     }
     writeln!(out)?;
     Ok(table.write(out)?)

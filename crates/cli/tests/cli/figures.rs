@@ -86,6 +86,7 @@ fn stats() {
         "flushes",
         "compactions",
         "levels",
+        "values",
         "tree",
         "skip",
         "logged",
@@ -95,6 +96,7 @@ fn stats() {
     assert_eq!(names(&stats["keyspaces"][0]), expected);
     assert_eq!(names(&stats["keyspaces"][0]["page_cache"]), pages);
     assert_eq!(stats["keyspaces"][0]["block_size"], Value::Null);
+    assert_eq!(names(&stats["keyspaces"][0]["values"]), ["files", "bytes", "garbage"]);
     assert_eq!(stats["keyspaces"][0]["tree"], Value::Null);
     assert_eq!(stats["keyspaces"][0]["skip"], Value::Null);
     for level in stats["keyspaces"][0]["levels"].as_array().unwrap() {

@@ -82,7 +82,7 @@ fn every_way_finds_it(entries: &[Entry], bytes: &[u8], reach: Reach, bit: usize)
             assert_eq!(found, Some((*trailer, value[..].into())), "bit {bit}");
         }
     }
-    assert!(table.verify().is_err(), "bit {bit} is not seen by verify");
+    assert!(table.verify(&mut |_, _| {}).is_err(), "bit {bit} is not seen by verify");
 }
 
 /// What does not stay in memory is checked again when it is read.
@@ -134,7 +134,7 @@ fn swapped_blocks_are_seen() {
     let table = open(&bytes, REACHES[0]).expect("index and footer are whole");
     assert!(table.get(&[b'a', 2], hash64(&[b'a', 2]), 9).is_err());
     assert!(table.get(&[b'a', 3], hash64(&[b'a', 3]), 9).is_ok());
-    assert!(table.verify().is_err());
+    assert!(table.verify(&mut |_, _| {}).is_err());
 }
 
 /// Puts a table together from parts of any content, all with right checksums.
@@ -179,7 +179,7 @@ fn exercise(bytes: &[u8]) {
         let Ok(table) = open(bytes, reach) else { continue };
         // What is made of a dictionary has a size of its own.
         assert!(table.memory() <= 100 * bytes.len() + 50_000);
-        let _ = table.verify();
+        let _ = table.verify(&mut |_, _| {});
         let keys: [&[u8]; 7] = [b"", b"a", b"a\0\0", b"b", b"bzzzzzzzzz", b"c", b"\xff\xff"];
         for key in keys {
             for at in [0, 1, 1 << 40, u64::MAX] {
@@ -335,7 +335,7 @@ fn changed_meaning_is_seen_by_verify() {
     let verify = |block: &Vec<u8>, index, filter: &Vec<u8>, properties: &Properties| {
         let blocks = [block.clone()];
         let bytes = assemble(&blocks, index, filter.clone(), properties.encode());
-        open(&bytes, REACHES[2]).expect("right checksums").verify()
+        open(&bytes, REACHES[2]).expect("right checksums").verify(&mut |_, _| {})
     };
     verify(&block, index(b"b"), &full, &properties).expect("whole");
     assert!(verify(&block, index(b"a"), &full, &properties).is_err(), "separator");
@@ -370,7 +370,7 @@ fn irregular_blocks_are_seen_by_verify() {
         index.add(block.len() + stored::TRAILER, (b"c", trailer), None);
         let filter = [vec![2, 1], vec![0xff; 64]].concat();
         let bytes = assemble(&[block], index.finish(), filter, properties.encode());
-        open(&bytes, REACHES[0]).expect("right checksums").verify()
+        open(&bytes, REACHES[0]).expect("right checksums").verify(&mut |_, _| {})
     };
     let entry = 2 + 1 + 2 + 5;
     verify([b"a", b"b"], &|_| ()).expect("as a builder writes it");

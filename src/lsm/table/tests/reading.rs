@@ -72,7 +72,7 @@ fn entries_may_be_larger_than_blocks() {
     entries.push(entry(&[0xff; 1 << 16], 77, b"behind a long key"));
     let (bytes, _) = write(&entries, &options(300_000, 10));
     let table = open(&bytes, REACHES[1]).expect("whole");
-    table.verify().expect("whole");
+    table.verify(&mut |_, _| {}).expect("whole");
     for (key, trailer, value) in &entries {
         let found = table.get(key, hash64(key), 100).expect("whole");
         assert_eq!(found.expect("there"), (*trailer, value[..].into()));
@@ -217,7 +217,7 @@ fn tables_may_be_mixed() {
         let (bytes, _) = write(&entries, &options);
         for reach in REACHES {
             let table = open(&bytes, reach).expect("whole");
-            table.verify().expect("whole");
+            table.verify(&mut |_, _| {}).expect("whole");
             for _ in 0..2 {
                 for (key, trailer, value) in &entries {
                     let found = table.get(key, hash64(key), 900).expect("whole");
@@ -247,7 +247,7 @@ fn a_dictionary_is_trained_with_the_first_blocks() {
         let len = table.parts.footer.range(Part::Dictionary);
         assert_eq!(!len.is_empty(), dictionary);
         assert!(len.end - len.start <= (16 << 10) + stored::TRAILER as u64);
-        table.verify().expect("whole");
+        table.verify(&mut |_, _| {}).expect("whole");
         for (key, trailer, value) in entries.iter().step_by(97) {
             let found = table.get(key, hash64(key), u64::MAX >> 8).expect("whole");
             assert_eq!(found, Some((*trailer, value[..].into())));
