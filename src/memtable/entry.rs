@@ -6,7 +6,7 @@
 //! links := nothing, or older u32, or older u32, jump u32, rank u32
 //! ```
 //! Aligned to 16. A value too large for a chunk of the arena is replaced by its address. The flags are: value out of line,
-//! older, jump, a free bit, and four bits with the number of words in the tower, which [`list`](super::list) fills.
+//! older, jump, and five bits with the number of words in the tower, which [`list`](super::list) fills.
 //!
 //! *Older* is the place of the next older entry of the same chain: as a rule, of the same key. Entries that have many
 //! older ones also have a *jump*, far down the chain, so that one as of an earlier time is found in a logarithmic
@@ -30,7 +30,7 @@ const HAS_OLDER: u32 = 1 << 30;
 const HAS_JUMP: u32 = 1 << 29;
 /// Where the number of words in the tower stands.
 const HEIGHT_SHIFT: u32 = 24;
-const HEIGHT_BITS: u32 = 4;
+const HEIGHT_BITS: u32 = 5;
 const KEY_LEN: u32 = (1 << HEIGHT_SHIFT) - 1;
 /// The most words a tower may have.
 pub(super) const MAX_HEIGHT: usize = (1 << HEIGHT_BITS) - 1;

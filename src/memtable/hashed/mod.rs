@@ -47,7 +47,7 @@ impl Lists {
         Self {
             prefix: prefix as usize,
             levels: LEVELS.min(4),
-            few: if cfg!(loom) { 1 } else { 256 },
+            few: if cfg!(loom) { 1 } else { 64 },
         }
     }
 

@@ -189,24 +189,8 @@ impl Tree {
 
     /// The last entry before `target`.
     pub(super) fn before(&self, arenas: Arenas<'_>, target: Target<'_>) -> Option<Position> {
-        let (mut place, height) = self.root();
-        let mut left = None;
-        for level in (0..height).rev() {
-            let node = inner(arenas, place);
-            let (child, previous) = node.read(|order| {
-                let at = node.slots.child_for(arenas, order, target);
-                (node.child(order, at), at.checked_sub(1).map(|at| node.child(order, at)))
-            });
-            left = previous.map(|previous| (level, previous)).or(left);
-            place = child;
-        }
-        let node = leaf(arenas, place);
-        let order = order_of(node);
-        let at = node.lower_bound(arenas, order, target);
-        if at > 0 {
-            return Some(Position { leaf: place, order, at: at - 1 });
-        }
-        left.and_then(|(levels, place)| outermost(arenas, place, levels, Side::Last))
+        let (root, height) = self.root();
+        last_before(arenas, root, height, target)
     }
 
     /// The first or the last entry of all.
@@ -444,6 +428,33 @@ fn outermost(arenas: Arenas<'_>, mut place: Place, levels: usize, side: Side) ->
     let order = order_of(leaf(arenas, place));
     let at = pick(order.count()).filter(|&at| at < order.count())?;
     Some(Position { leaf: place, order, at })
+}
+
+/// The last entry before `target` below the node at `place`, which has `levels` levels of inner nodes.
+fn last_before(
+    arenas: Arenas<'_>,
+    mut place: Place,
+    levels: usize,
+    target: Target<'_>,
+) -> Option<Position> {
+    let mut left = None;
+    for level in (0..levels).rev() {
+        let node = inner(arenas, place);
+        let (child, previous) = node.read(|order| {
+            let at = node.slots.child_for(arenas, order, target);
+            (node.child(order, at), at.checked_sub(1).map(|at| node.child(order, at)))
+        });
+        left = previous.map(|previous| (level, previous)).or(left);
+        place = child;
+    }
+    let node = leaf(arenas, place);
+    let order = order_of(node);
+    let at = node.lower_bound(arenas, order, target);
+    if at > 0 {
+        return Some(Position { leaf: place, order, at: at - 1 });
+    }
+    // What is on the left may be just about to be split, and then it has entries behind the target, too.
+    left.and_then(|(level, place)| last_before(arenas, place, level, target))
 }
 
 fn make_leaf(nodes: &Arena, pen: &mut Pen, slots: &[Slot]) -> Place {

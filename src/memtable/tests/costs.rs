@@ -85,8 +85,8 @@ fn entries_take_little_more_than_their_bytes(kind: MemtableKind) {
     let most = match kind {
         // Nearly each key has a list of its own, with a head of four levels or one.
         MemtableKind::HashSkiplist { prefix: 3.. } => 140,
-        MemtableKind::HashLinklist { prefix: 3.. } => 105,
-        _ => 70,
+        MemtableKind::HashLinklist { prefix: 3.. } => 110,
+        _ => 75,
     };
     assert!(per_entry < most, "{per_entry}");
 }
