@@ -25,7 +25,7 @@ const BUDGET: u64 = 16 * MIB;
 /// What a process may take besides: about 2 MiB that it has before a database is open; stacks of its dozen threads, each
 /// a few pages; runs of blocks that scans read ahead, which are the scans' own; what is known page by page of the file of
 /// a B+ tree, 40 bytes for each; and what the allocator keeps of what was given back to it, which is the most.
-const ALLOWANCE: u64 = 24 * MIB;
+const ALLOWANCE: u64 = 32 * MIB;
 const VALUE: usize = 1000;
 const RECORDS: u64 = 10 * BUDGET / VALUE as u64;
 
