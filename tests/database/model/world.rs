@@ -4,9 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{
-    Cursor, Database, Durability, EngineKind, Keyspace, Layer, Range, Slice, Snapshot,
-};
+use turbidite::{Cursor, Database, Durability, Keyspace, Layer, Range, Slice, Snapshot};
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
