@@ -128,13 +128,24 @@ fn writes_of_logged_and_unlogged_keyspaces_may_alternate() {
     }
 }
 
+/// 5000 bytes of which compression makes no fewer.
+fn incompressible(number: u8) -> Vec<u8> {
+    let mut state = u64::from(number) + 1;
+    let mut byte = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..5000).map(|_| byte()).collect()
+}
+
 #[test]
 fn persist_and_settle_leave_nothing_to_do() {
     for setup in Setup::all() {
         let (database, keyspace) = setup.start();
         for number in 0..8 {
             keyspace.put("first", "overlaps").unwrap();
-            keyspace.put(format!("{number}"), vec![number; 5000]).unwrap();
+            keyspace.put(format!("{number}"), incompressible(number)).unwrap();
             keyspace.persist().unwrap();
         }
         database.persist().unwrap();
