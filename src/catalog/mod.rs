@@ -32,12 +32,12 @@ use std::sync::Arc;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
-use crate::log::edits::{Edits, number_of};
+use crate::log::edits::{EditKind, Edits, number_of};
 use crate::options::{EngineKind, KeyspaceOptions, LsmOptions};
 use crate::reducer::Reducer;
 use crate::vfs::{Fs, Layer};
 
-const NAME: &str = "catalog";
+const KIND: EditKind = EditKind { name: "catalog", version: 1 };
 
 /// A keyspace as the catalog knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ impl Found {
 
     /// Opens the catalog for changes.
     pub(crate) fn open(self, fs: Arc<dyn Fs>, dir: &Path) -> Result<Catalog> {
-        let edits = EditLog::open(fs, dir, NAME, &self.edits)?;
+        let edits = EditLog::open(fs, dir, KIND, &self.edits)?;
         Ok(Catalog { state: self.state, edits: Some(edits) })
     }
 }
@@ -94,7 +94,7 @@ impl Found {
 impl Catalog {
     /// Reads the catalog in `dir`; `None` if there is none. Changes nothing.
     pub(crate) fn read(fs: &dyn Fs, dir: &Path) -> Result<Option<Found>> {
-        let Some(edits) = EditLog::read(fs, dir, NAME)? else { return Ok(None) };
+        let Some(edits) = EditLog::read(fs, dir, KIND)? else { return Ok(None) };
         let damaged = || Error::corruption(&edits.path, 0, "an edit says what cannot be");
         let mut state = State::default();
         state.read_snapshot(&edits.snapshot).ok_or_else(damaged)?;
@@ -107,13 +107,13 @@ impl Catalog {
     /// Creates the catalog of a new database, whose log begins with segment `floor`.
     pub(crate) fn create(fs: Arc<dyn Fs>, dir: &Path, database: u64, floor: u64) -> Result<Self> {
         let state = State { next_id: 1, floor, ..State::default() };
-        let edits = EditLog::create(fs, dir, NAME, database, &state.snapshot())?;
+        let edits = EditLog::create(fs, dir, KIND, database, &state.snapshot())?;
         Ok(Self { state, edits: Some(edits) })
     }
 
     /// Whether a file in a database's directory is, or was to become, a catalog.
     pub(crate) fn is_file(name: &str) -> bool {
-        number_of(NAME, name.strip_suffix(".tmp").unwrap_or(name)).is_some()
+        number_of(KIND.name, name.strip_suffix(".tmp").unwrap_or(name)).is_some()
     }
 
     /// The id the next keyspace will get.

@@ -19,10 +19,10 @@ use super::slots::MOST_SLOTS;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
-use crate::log::edits::Edits;
+use crate::log::edits::{EditKind, Edits};
 use crate::vfs::Fs;
 
-const NAME: &str = "manifest";
+const KIND: EditKind = EditKind { name: "manifest", version: 1 };
 /// No keyspace will ever have given out so many numbers of files.
 const MOST_IDS: u64 = 1 << 56;
 
@@ -74,14 +74,14 @@ impl Manifest {
     /// Creates the manifest of an empty keyspace.
     pub(crate) fn create(fs: &Arc<dyn Fs>, dir: &Path, identity: u64) -> Result<Self> {
         let contents = Contents::default();
-        let log = EditLog::create(Arc::clone(fs), dir, NAME, identity, &contents.snapshot())?;
+        let log = EditLog::create(Arc::clone(fs), dir, KIND, identity, &contents.snapshot())?;
         Ok(Self { log: Log::Open(log), contents })
     }
 
     /// Reads the manifest. Changes nothing.
     pub(crate) fn open(fs: &dyn Fs, dir: &Path, identity: u64) -> Result<Self> {
-        let found = EditLog::read(fs, dir, NAME)?.ok_or_else(|| {
-            Error::corruption(&dir.join(NAME), 0, "the keyspace's manifest is missing")
+        let found = EditLog::read(fs, dir, KIND)?.ok_or_else(|| {
+            Error::corruption(&dir.join(KIND.name), 0, "the keyspace's manifest is missing")
         })?;
         let path = &found.path;
         if found.database != identity {
@@ -102,7 +102,7 @@ impl Manifest {
     /// Opens for changes what was read.
     pub(crate) fn make_writable(&mut self, fs: &Arc<dyn Fs>, dir: &Path) -> Result<()> {
         if let Log::Read(found) = &self.log {
-            self.log = Log::Open(EditLog::open(Arc::clone(fs), dir, NAME, found)?);
+            self.log = Log::Open(EditLog::open(Arc::clone(fs), dir, KIND, found)?);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@
 //! NAME-000001:  header  watermark  snapshot  edit  edit ...
 //! offset  size
 //!      0     8  magic "TBD-EDT\n"
-//!      8     4  format version
+//!      8     4  format version: that of the edits, which each kind of edit log counts by itself
 //!     12     4  zero
 //!     16     8  identity of the database
 //!     24     8  number of the file
@@ -22,7 +22,8 @@
 //!     64    32  the watermark: a record of kind `Mark` whose payload is the synced length of the file
 //!     96        the snapshot
 //! ```
-//! The records are those of [`record`]; their sequence number counts the edits.
+//! The records are those of [`record`]; their sequence number counts the edits. The edits of a file are all of its version:
+//! what an earlier release began is taken over by a new file with the first edit of a later version.
 //!
 //! Thread safety: one owner; callers bring their own lock.
 
@@ -35,7 +36,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::{Access, File, Fs, Layer};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
-const FORMAT_VERSION: u32 = 1;
 const HEADER: usize = 64;
 const WATERMARK: usize = record::HEADER + 8;
 /// Where the snapshot begins.
@@ -43,12 +43,23 @@ const FRONT: usize = HEADER + WATERMARK;
 /// A new snapshot is due when the edits take more than this and more than four times the last snapshot.
 const SMALLEST_ROLL: u64 = 64 << 10;
 
+/// A kind of edit log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EditKind {
+    /// What its files are called.
+    pub(crate) name: &'static str,
+    /// The version of the edits that are written; all from 1 on can be read.
+    pub(crate) version: u32,
+}
+
 /// An edit log, open for writing.
 #[derive(Debug)]
 pub(crate) struct EditLog {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
-    name: &'static str,
+    kind: EditKind,
+    /// The version of the edits in the file.
+    version: u32,
     database: u64,
     number: u64,
     identity: u64,
@@ -65,6 +76,8 @@ pub(crate) struct EditLog {
 pub(crate) struct Edits {
     /// The identity of the database it belongs to.
     pub(crate) database: u64,
+    /// The version of snapshot and edits.
+    pub(crate) version: u32,
     pub(crate) snapshot: Vec<u8>,
     pub(crate) edits: Vec<Vec<u8>>,
     pub(crate) path: PathBuf,
@@ -83,32 +96,29 @@ impl EditLog {
     pub(crate) fn create(
         fs: Arc<dyn Fs>,
         dir: &Path,
-        name: &'static str,
+        kind: EditKind,
         database: u64,
         snapshot: &[u8],
     ) -> Result<Self> {
-        Self::write_file(fs, dir, name, database, 1, 0, snapshot)
+        Self::write_file(fs, dir, kind, database, 1, 0, snapshot)
     }
 
     /// Reads the newest file of an edit log; `None` if there is none. Changes nothing.
-    pub(crate) fn read(fs: &dyn Fs, dir: &Path, name: &str) -> Result<Option<Edits>> {
+    pub(crate) fn read(fs: &dyn Fs, dir: &Path, kind: EditKind) -> Result<Option<Edits>> {
         let numbers = fs.list(dir)?;
-        let Some(number) = numbers.iter().filter_map(|file| number_of(name, file)).max() else {
+        let Some(number) = numbers.iter().filter_map(|file| number_of(kind.name, file)).max()
+        else {
             return Ok(None);
         };
-        let path = path(dir, name, number);
+        let path = path(dir, kind.name, number);
         let file = fs.open(&path, Access::Read, Layer::Positional)?;
         let bytes = file.view(0..file.len()?)?;
-        read_file(&path, &bytes, name, number).map(Some)
+        read_file(&path, &bytes, kind, number).map(Some)
     }
 
     /// Opens for writing what [`read`](Self::read) found, and removes what an interrupted roll left.
-    pub(crate) fn open(
-        fs: Arc<dyn Fs>,
-        dir: &Path,
-        name: &'static str,
-        found: &Edits,
-    ) -> Result<Self> {
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, kind: EditKind, found: &Edits) -> Result<Self> {
+        let name = kind.name;
         let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
         if found.torn {
             file.truncate(found.end)?;
@@ -126,7 +136,8 @@ impl EditLog {
         }
         let edits = Self {
             dir: dir.to_path_buf(),
-            name,
+            kind,
+            version: found.version,
             database: found.database,
             number: found.number,
             identity: identity(name, found.database, found.number),
@@ -157,7 +168,8 @@ impl EditLog {
     }
 
     fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
-        if self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
+        let is_outdated = self.version < self.kind.version;
+        if is_outdated || self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
         let mut buffer = Vec::with_capacity(record::HEADER + edit.len());
@@ -181,10 +193,10 @@ impl EditLog {
     }
 
     fn roll(&mut self, snapshot: &[u8]) -> Result<()> {
-        let superseded = path(&self.dir, self.name, self.number);
+        let superseded = path(&self.dir, self.kind.name, self.number);
         let fs = Arc::clone(&self.fs);
         let (number, edits) = (self.number + 1, self.edits + 1);
-        *self = Self::write_file(fs, &self.dir, self.name, self.database, number, edits, snapshot)?;
+        *self = Self::write_file(fs, &self.dir, self.kind, self.database, number, edits, snapshot)?;
         if let Err(error) = self.fs.remove(&superseded) {
             log::warn!("a superseded file stays behind: {error}");
         }
@@ -195,19 +207,19 @@ impl EditLog {
     fn write_file(
         fs: Arc<dyn Fs>,
         dir: &Path,
-        name: &'static str,
+        kind: EditKind,
         database: u64,
         number: u64,
         edits: u64,
         snapshot: &[u8],
     ) -> Result<Self> {
-        let identity = identity(name, database, number);
-        let path = path(dir, name, number);
+        let identity = identity(kind.name, database, number);
+        let path = path(dir, kind.name, number);
         let unfinished = path.with_extension("tmp");
         if fs.kind(&unfinished)?.is_some() {
             fs.remove(&unfinished)?;
         }
-        let mut bytes = header(database, number, identity).to_vec();
+        let mut bytes = header(kind.version, database, number, identity).to_vec();
         bytes.resize(FRONT, 0);
         encode(&mut bytes, RecordKind::Snapshot, edits, identity, FRONT as u64, snapshot)?;
         let watermark = watermark(edits, identity, bytes.len() as u64)?;
@@ -224,7 +236,8 @@ impl EditLog {
         Ok(Self {
             fs,
             dir,
-            name,
+            kind,
+            version: kind.version,
             database,
             number,
             identity,
@@ -279,9 +292,9 @@ fn read_watermark(path: &Path, bytes: &[u8], identity: u64) -> Result<u64> {
         .ok_or_else(|| Error::corruption(path, HEADER as u64, "the watermark is damaged"))
 }
 
-fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits> {
-    let database = read_header(path, bytes, name, number)?;
-    let identity = identity(name, database, number);
+fn read_file(path: &Path, bytes: &[u8], kind: EditKind, number: u64) -> Result<Edits> {
+    let (version, database) = read_header(path, bytes, kind, number)?;
+    let identity = identity(kind.name, database, number);
     let synced = read_watermark(path, bytes, identity)?;
     let first = record::parse(bytes, FRONT, identity)
         .filter(|record| record.kind == RecordKind::Snapshot)
@@ -303,6 +316,7 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
     }
     Ok(Edits {
         database,
+        version,
         snapshot: first.payload.to_vec(),
         edits,
         path: path.to_path_buf(),
@@ -315,10 +329,10 @@ fn read_file(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<Edits
     })
 }
 
-fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {
+fn header(version: u32, database: u64, number: u64, identity: u64) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[16..24].copy_from_slice(&database.to_le_bytes());
     bytes[24..32].copy_from_slice(&number.to_le_bytes());
     let sum = checksum::bound(identity, 0, &bytes[..60]);
@@ -326,8 +340,8 @@ fn header(database: u64, number: u64, identity: u64) -> [u8; HEADER] {
     bytes
 }
 
-/// Checks the header and gives the identity of the database.
-fn read_header(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<u64> {
+/// Checks the header and gives the version of the edits and the identity of the database.
+fn read_header(path: &Path, bytes: &[u8], kind: EditKind, number: u64) -> Result<(u32, u64)> {
     let header: &[u8; HEADER] = bytes
         .first_chunk()
         .ok_or_else(|| Error::corruption(path, bytes.len() as u64, "the file is cut off"))?;
@@ -336,16 +350,16 @@ fn read_header(path: &Path, bytes: &[u8], name: &str, number: u64) -> Result<u64
     let database = word(16);
     if header[..8] != MAGIC
         || word(24) != number
-        || sum != checksum::bound(identity(name, database, number), 0, &header[..60])
+        || sum != checksum::bound(identity(kind.name, database, number), 0, &header[..60])
     {
         return Err(Error::corruption(path, 0, "the header is damaged"));
     }
     let version = word(8) as u32;
-    if version > FORMAT_VERSION {
+    if version > kind.version {
         let file = path.to_path_buf();
-        return Err(Error::NewerFormat { file, found: version, supported: FORMAT_VERSION });
+        return Err(Error::NewerFormat { file, found: version, supported: kind.version });
     }
-    Ok(database)
+    Ok((version, database))
 }
 
 /// What the records of a file are bound to: other files of the same database get other identities.
@@ -368,7 +382,7 @@ mod tests {
     use super::*;
     use crate::vfs::{MemoryFs, PowerCut};
 
-    const NAME: &str = "state";
+    const KIND: EditKind = EditKind { name: "state", version: 1 };
 
     fn dir() -> &'static Path {
         Path::new("/db")
@@ -376,12 +390,12 @@ mod tests {
 
     fn created(fs: &MemoryFs) -> EditLog {
         fs.create_dir(dir()).unwrap();
-        EditLog::create(Arc::new(fs.clone()), dir(), NAME, 7, b"first").unwrap()
+        EditLog::create(Arc::new(fs.clone()), dir(), KIND, 7, b"first").unwrap()
     }
 
     fn reopened(fs: &MemoryFs) -> (Edits, EditLog) {
-        let found = EditLog::read(fs, dir(), NAME).unwrap().unwrap();
-        let log = EditLog::open(Arc::new(fs.clone()), dir(), NAME, &found).unwrap();
+        let found = EditLog::read(fs, dir(), KIND).unwrap().unwrap();
+        let log = EditLog::open(Arc::new(fs.clone()), dir(), KIND, &found).unwrap();
         (found, log)
     }
 
@@ -410,6 +424,24 @@ mod tests {
         assert_eq!(fs.list(dir()).unwrap().len(), 1, "superseded files stay behind");
     }
 
+    #[test]
+    fn a_new_version_begins_with_a_file_of_its_own() {
+        let fs = MemoryFs::new();
+        created(&fs).append(b"old", Vec::new).unwrap();
+        let newer = EditKind { version: 2, ..KIND };
+        let found = EditLog::read(&fs, dir(), newer).unwrap().unwrap();
+        assert_eq!((found.version, &found.edits), (1, &vec![b"old".to_vec()]));
+        let mut log = EditLog::open(Arc::new(fs.clone()), dir(), newer, &found).unwrap();
+        assert_eq!(EditLog::read(&fs, dir(), KIND).unwrap().unwrap().version, 1, "nothing is new");
+        log.append(b"new", || b"all of it".to_vec()).unwrap();
+        log.append(b"newer", Vec::new).unwrap();
+        let found = EditLog::read(&fs, dir(), newer).unwrap().unwrap();
+        assert_eq!((found.version, &found.snapshot[..]), (2, &b"all of it"[..]));
+        assert_eq!(found.edits, [b"newer"]);
+        let error = EditLog::read(&fs, dir(), KIND).unwrap_err();
+        assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    }
+
     /// The last edit or snapshot, which are numbers here.
     fn last(found: &Edits) -> usize {
         let bytes = found.edits.last().unwrap_or(&found.snapshot);
@@ -421,7 +453,7 @@ mod tests {
         let fs = MemoryFs::traced();
         fs.create_dir(dir()).unwrap();
         let snapshot = |number: usize| number.to_le_bytes().repeat(100);
-        let mut log = EditLog::create(Arc::new(fs.clone()), dir(), NAME, 7, &snapshot(0)).unwrap();
+        let mut log = EditLog::create(Arc::new(fs.clone()), dir(), KIND, 7, &snapshot(0)).unwrap();
         fs.sync_dir(Path::new("/")).unwrap();
         let mut safe = vec![fs.operations()];
         for number in 1..60_usize {
@@ -453,17 +485,17 @@ mod tests {
         let mut log = created(&fs);
         log.append(b"one", Vec::new).unwrap();
         log.append(b"two", Vec::new).unwrap();
-        let path = path(dir(), NAME, 1);
+        let path = path(dir(), KIND.name, 1);
         let bytes = fs.files().remove(0).1;
         for len in 0..bytes.len() {
             let fork = fs.fork();
             fork.write_file(&path, &bytes[..len]).unwrap();
-            EditLog::read(&fork, dir(), NAME).unwrap_err();
+            EditLog::read(&fork, dir(), KIND).unwrap_err();
         }
         for at in 0..bytes.len() {
             let fork = fs.fork();
             fork.corrupt(&path, at as u64, 0x10).unwrap();
-            EditLog::read(&fork, dir(), NAME).unwrap_err();
+            EditLog::read(&fork, dir(), KIND).unwrap_err();
         }
         // An edit that is torn behind the watermark is cut off.
         let file = fs.open(&path, Access::Write, Layer::Positional).unwrap();

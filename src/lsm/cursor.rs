@@ -1,27 +1,23 @@
-//! Cursors over the parts of a tree: a memtable, a table, or a sorted level.
-
-use std::sync::Arc;
+//! Cursors over the parts of a tree: a memtable, or a run of tables.
 
 use super::table::{ReadMode, TableCursor};
-use super::version::TableFile;
+use super::version::Run;
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
 use crate::iter::{Either, EntryCursor};
 use crate::memtable::MemtableCursor;
 
-/// A cursor over tables that follow one another: one level, or one table. Tables are opened as they are
-/// reached.
+/// A cursor over the tables of a run. They are opened as they are reached.
 pub(crate) struct RunCursor {
-    tables: Vec<Arc<TableFile>>,
+    run: Run,
     mode: ReadMode,
     /// The table the cursor is in, and its position there.
     current: Option<(usize, TableCursor)>,
 }
 
 impl RunCursor {
-    /// `tables` are in order and do not overlap.
-    pub(crate) fn new(tables: Vec<Arc<TableFile>>, mode: ReadMode) -> Self {
-        Self { tables, mode, current: None }
+    pub(crate) fn new(run: Run, mode: ReadMode) -> Self {
+        Self { run, mode, current: None }
     }
 
     /// Goes to the table `at`, if there is one, and seeks in it.
@@ -31,10 +27,10 @@ impl RunCursor {
         seek: impl FnOnce(&mut TableCursor) -> Result<()>,
     ) -> Result<()> {
         let reused = self.current.take().filter(|(open, _)| Some(*open) == at);
-        let Some(at) = at.filter(|&at| at < self.tables.len()) else { return Ok(()) };
+        let Some(at) = at.filter(|&at| at < self.run.tables().len()) else { return Ok(()) };
         let mut cursor = match reused {
             Some((_, cursor)) => cursor,
-            None => self.tables[at].table()?.cursor(self.mode),
+            None => self.run.tables()[at].table()?.cursor(self.mode),
         };
         seek(&mut cursor)?;
         self.current = Some((at, cursor));
@@ -72,17 +68,17 @@ impl EntryCursor for RunCursor {
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.enter(self.tables.len().checked_sub(1), TableCursor::seek_to_last)
+        self.enter(self.run.tables().len().checked_sub(1), TableCursor::seek_to_last)
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let at = self.tables.partition_point(|table| table.meta.largest.as_slice() < key);
+        let at = self.run.tables().partition_point(|table| table.meta.largest.as_slice() < key);
         self.enter(Some(at), |cursor| cursor.seek(key, trailer))?;
         self.leave_forward()
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let past = self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key);
+        let past = self.run.tables().partition_point(|table| table.meta.smallest.as_slice() <= key);
         self.enter(past.checked_sub(1), |cursor| cursor.seek_before(key, trailer))?;
         self.leave_backward()
     }

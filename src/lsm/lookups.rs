@@ -105,7 +105,7 @@ impl Lookups<'_> {
     fn probe(&self, mut search: Search) -> Result<Option<Probe>> {
         let key = self.keys[search.position];
         for place in search.place..self.state.places().end {
-            let Some(file) = self.state.table_at(place, key) else { continue };
+            let Some(file) = self.state.table_at(place, key, self.at) else { continue };
             let found = file.read(|table| {
                 let block = table.block_for(key, search.hash, self.at);
                 Ok(block.map(|block| (Arc::clone(table), block)))

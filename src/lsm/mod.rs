@@ -3,6 +3,7 @@
 
 mod compaction;
 mod cursor;
+mod earlier;
 mod lookups;
 mod state;
 pub(crate) mod table;

@@ -9,19 +9,21 @@
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 
 use super::compaction::merge::{Output, write_tables};
-use super::compaction::policy::{self, Choice, Shape};
+use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Change};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
+use super::earlier::Earlier;
 use super::state::State;
 use super::table::{ReadMode, TableOptions};
 use super::version::{
-    Edit, Home, LEVELS, Manifest, TableFile, Version, check_tables_exist, remove_leftovers,
+    Edit, Home, Manifest, Place, Run, TableFile, Version, check_tables_exist, remove_leftovers,
 };
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
@@ -37,7 +39,7 @@ use crate::vfs::Layer;
 pub(crate) struct Tree {
     context: Context,
     home: Arc<Home>,
-    shape: Shape,
+    policy: Box<dyn Policy>,
     options: ArcSwap<LsmOptions>,
     state: ArcSwap<State>,
     swap: Mutex<()>,
@@ -78,16 +80,15 @@ impl Tree {
         manifest: Manifest,
         version: Version,
     ) -> Arc<Self> {
-        let budget = &context.budget;
-        let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
-        let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
-        let memtables = Memtables::new(budget);
-        let pressure = policy::pressure(&version);
-        let state = State { memtables, version: Arc::new(version) };
+        let policy = policy::policy(&options.policy());
+        let memtables = Memtables::new(&context.budget);
+        let shape = shape(&context, &options);
+        let pressure = policy::pressure(policy.excess(&version, &shape));
+        let state = State { memtables, version: Arc::new(version), earlier: Earlier::default() };
         Arc::new_cyclic(|this| Self {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
-            shape,
+            policy,
             options: ArcSwap::from_pointee(options),
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
@@ -108,8 +109,17 @@ impl Tree {
         let _one = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
         change(&mut next);
-        self.pressure.store(policy::pressure(&next.version), Ordering::Relaxed);
+        next.earlier.forget(&self.context.visibility);
+        let excess = self.policy.excess(&next.version, &self.shape());
+        self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
         self.state.store(Arc::new(next));
+    }
+
+    /// Lets go of states that no snapshot sees any more.
+    fn let_go(&self) {
+        if !self.state.load().earlier.is_empty() {
+            self.change_state(|_| {});
+        }
     }
 
     /// Freezes the active memtable at `last` and starts a new one.
@@ -133,7 +143,11 @@ impl Tree {
     }
 
     fn due(&self) -> Option<Choice> {
-        policy::pick(&self.state.load().version, &self.shape)
+        self.policy.pick(&self.state.load().version, &self.shape())
+    }
+
+    fn shape(&self) -> Shape {
+        shape(&self.context, &self.options.load())
     }
 
     /// The flush job: one memtable, then room for other keyspaces.
@@ -176,8 +190,9 @@ impl Tree {
             tables.iter().for_each(|table| table.set_obsolete());
             return Err(error);
         }
-        let added = tables.into_iter().map(|table| (0, table)).collect();
-        self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state| {
+        let place = self.place(0, Into::Newest);
+        let added = tables.into_iter().map(|table| (place, table)).collect();
+        self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state, _| {
             state.memtables.frozen.pop();
         })?;
         self.persisted.fetch_max(frozen.last, Ordering::Release);
@@ -186,30 +201,67 @@ impl Tree {
         Ok(())
     }
 
-    /// Runs a compaction and installs its result; false if told to stop.
-    fn compact_choice(&self, choice: &Choice) -> Result<bool> {
-        let level = choice.output_level;
-        let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
-        if choice.is_move {
-            let added = choice.inputs.iter().map(|table| (level, Arc::clone(table))).collect();
-            self.install(Edit { persisted: 0, removed, added }, |_| {})?;
-            return Ok(true);
+    /// The place of what goes `into` a run of a level.
+    fn place(&self, level: usize, into: Into) -> Place {
+        match into {
+            Into::Merged => Place::merged(level),
+            Into::Newest => Place { level, run: lock(&self.manifest).take_id() },
         }
-        let version = Arc::clone(&self.state.load().version);
-        let is_deepest =
-            |key: &[u8]| (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none());
-        let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Sequential));
-        let mut cursor = Merge::new(runs(&choice.inputs).into_iter().map(run).collect());
-        cursor.seek_to_first()?;
-        let mut retention = Retention::new(self.context.visibility.retained());
-        let bounds = (level, self.shape.table_bytes);
-        let tables = self.write(&mut cursor, &mut retention, is_deepest, bounds)?;
-        let Some(tables) = tables else { return Ok(false) };
-        let added = tables.into_iter().map(|table| (level, table)).collect();
-        self.install(Edit { persisted: 0, removed, added }, |_| {})?;
+    }
+
+    /// Does what is due and installs the result; false if told to stop.
+    fn compact_choice(&self, choice: &Choice) -> Result<bool> {
+        let place = self.place(choice.level, choice.into);
+        let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
+        match choice.work {
+            Change::Move => {
+                let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
+                self.install(Edit { persisted: 0, removed, added }, |_, _| {})?;
+                return Ok(true);
+            }
+            Change::Drop => self.drop_tables(removed)?,
+            Change::Merge => {
+                let Some(tables) = self.merge(&choice.inputs, place)? else { return Ok(false) };
+                let added = tables.into_iter().map(|table| (place, table)).collect();
+                self.install(Edit { persisted: 0, removed, added }, |_, _| {})?;
+            }
+        }
         choice.inputs.iter().for_each(|table| table.set_obsolete());
         self.compactions.fetch_add(1, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Merges tables into new ones for `place`; `None` if told to stop.
+    fn merge(
+        &self,
+        inputs: &[Arc<TableFile>],
+        place: Place,
+    ) -> Result<Option<Vec<Arc<TableFile>>>> {
+        let version = Arc::clone(&self.state.load().version);
+        let ids: HashSet<u64> = inputs.iter().map(|table| table.meta.id).collect();
+        let behind = version.behind(place);
+        let is_deepest = |key: &[u8]| {
+            let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
+            behind.iter().all(|run| run.table_for(key).is_none_or(is_merged))
+        };
+        let run = |run| PartCursor::Right(RunCursor::new(run, ReadMode::Sequential));
+        let mut cursor = Merge::new(runs(inputs).into_iter().map(run).collect());
+        cursor.seek_to_first()?;
+        let mut retention = Retention::new(self.context.visibility.retained());
+        let bounds = (place.level, self.shape().table_bytes);
+        self.write(&mut cursor, &mut retention, is_deepest, bounds)
+    }
+
+    /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
+    /// no more, go on seeing it for as long as they hold it.
+    fn drop_tables(&self, removed: Vec<u64>) -> Result<()> {
+        let to = self.context.visibility.published() + 1;
+        self.install(Edit { persisted: 0, removed, added: Vec::new() }, |state, version| {
+            let before = State { version, ..state.clone() };
+            state.earlier.push(to, false, &before);
+        })?;
+        self.let_go();
+        Ok(())
     }
 
     fn write(
@@ -242,7 +294,8 @@ impl Tree {
     /// Records a change of the version and lets readers see it. If there is no space for the record, nothing
     /// has changed, and the tables added are removed. If recording fails otherwise, it is unknown what is on
     /// disk: writes are refused from then on, and no file that either outcome needs is removed.
-    fn install(&self, edit: Edit, change: impl FnOnce(&mut State)) -> Result<()> {
+    /// `change` is given the version of before.
+    fn install(&self, edit: Edit, change: impl FnOnce(&mut State, Arc<Version>)) -> Result<()> {
         let mut manifest = lock(&self.manifest);
         let version = self.state.load().version.with(&edit.removed, &edit.added);
         let version = version.ok_or_else(|| {
@@ -259,8 +312,8 @@ impl Tree {
             return Err(Error::Poisoned { cause: error.to_string().into() });
         }
         self.change_state(|state| {
-            state.version = Arc::new(version);
-            change(state);
+            let before = std::mem::replace(&mut state.version, Arc::new(version));
+            change(state, before);
         });
         Ok(())
     }
@@ -312,17 +365,20 @@ impl Engine for Tree {
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         let state = self.state.load();
-        state.get(key, point.seqno())
+        let at = point.seqno();
+        state.at(at).get(key, at)
     }
 
     fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
         let state = self.state.load();
-        state.multi_get(keys, point.seqno(), &self.context.reader)
+        let at = point.seqno();
+        state.at(at).multi_get(keys, at, &self.context.reader)
     }
 
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
-        let state = self.state.load_full();
-        Ok(Box::new(Visible::new(state.entries(), point.seqno())))
+        let state = self.state.load();
+        let at = point.seqno();
+        Ok(Box::new(Visible::new(state.at(at).entries(), at)))
     }
 
     fn pressure(&self) -> u32 {
@@ -336,7 +392,7 @@ impl Engine for Tree {
     fn compact(&self) -> Result<()> {
         self.persist()?;
         let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
-        let everything = policy::everything(&self.state.load().version);
+        let everything = self.policy.everything(&self.state.load().version);
         let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice));
         drop(compacting);
         // What became due meanwhile was not taken up.
@@ -348,6 +404,7 @@ impl Engine for Tree {
         if self.context.read_only {
             return Ok(());
         }
+        self.let_go();
         if !self.state.load().memtables.frozen.is_empty() {
             self.schedule_flush();
         }
@@ -384,19 +441,17 @@ impl Engine for Tree {
 
     fn stats(&self) -> KeyspaceStats {
         let state = self.state.load_full();
-        let levels: Vec<LevelStats> = state
-            .version
-            .levels
-            .iter()
-            .enumerate()
-            .filter(|(_, tables)| !tables.is_empty())
-            .map(|(level, tables)| LevelStats {
+        let of_level = |(level, runs): (usize, &[Run])| {
+            let tables = || runs.iter().flat_map(Run::tables);
+            LevelStats {
                 level: level as u32,
-                tables: tables.len() as u64,
-                bytes: tables.iter().map(|table| table.meta.len).sum(),
-                entries: tables.iter().map(|table| table.meta.entries).sum(),
-            })
-            .collect();
+                runs: runs.len() as u64,
+                tables: tables().count() as u64,
+                bytes: tables().map(|table| table.meta.len).sum(),
+                entries: tables().map(|table| table.meta.entries).sum(),
+            }
+        };
+        let levels: Vec<_> = state.version.levels().map(of_level).collect();
         KeyspaceStats {
             entries: levels.iter().map(|level| level.entries).sum::<u64>()
                 + state.memtables.entries(),
@@ -439,8 +494,15 @@ fn home(context: &Context) -> Arc<Home> {
     })
 }
 
+/// What the tree is shaped by.
+fn shape(context: &Context, options: &LsmOptions) -> Shape {
+    let base_bytes = (4 * context.budget.memtable as u64).max(1 << 20);
+    let table_bytes = (base_bytes / 8).clamp(256 << 10, 64 << 20);
+    Shape { base_bytes, table_bytes: options.table_size.unwrap_or(table_bytes) }
+}
+
 /// Groups tables into runs: those that follow one another without overlap become one.
-fn runs(tables: &[Arc<TableFile>]) -> Vec<Vec<Arc<TableFile>>> {
+fn runs(tables: &[Arc<TableFile>]) -> Vec<Run> {
     let mut sorted = tables.to_vec();
     sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
     let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
@@ -453,7 +515,7 @@ fn runs(tables: &[Arc<TableFile>]) -> Vec<Vec<Arc<TableFile>>> {
             None => runs.push(vec![table]),
         }
     }
-    runs
+    runs.into_iter().filter_map(|tables| Run::new(Place::merged(0), tables)).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,10 +18,10 @@ use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
-use crate::log::edits::Edits;
+use crate::log::edits::{EditKind, Edits};
 use crate::vfs::Fs;
 
-const NAME: &str = "manifest";
+const KIND: EditKind = EditKind { name: "manifest", version: 1 };
 /// No keyspace will ever have given out so many numbers of files.
 const MOST_IDS: u64 = 1 << 56;
 
@@ -57,14 +57,14 @@ impl Manifest {
     /// Creates the manifest of an empty keyspace.
     pub(super) fn create(fs: &Arc<dyn Fs>, dir: &Path, identity: u64) -> Result<Self> {
         let contents = Contents { persisted: 0, next_id: 1, parts: Vec::new() };
-        let log = EditLog::create(Arc::clone(fs), dir, NAME, identity, &contents.encode())?;
+        let log = EditLog::create(Arc::clone(fs), dir, KIND, identity, &contents.encode())?;
         Ok(Self { log: Log::Open(log), contents, next_id: 1 })
     }
 
     /// Reads the manifest. Changes nothing.
     pub(super) fn open(fs: &dyn Fs, dir: &Path, identity: u64) -> Result<Self> {
-        let found = EditLog::read(fs, dir, NAME)?.ok_or_else(|| {
-            Error::corruption(&dir.join(NAME), 0, "the keyspace's manifest is missing")
+        let found = EditLog::read(fs, dir, KIND)?.ok_or_else(|| {
+            Error::corruption(&dir.join(KIND.name), 0, "the keyspace's manifest is missing")
         })?;
         if found.database != identity {
             let what = "this manifest belongs to another database";
@@ -80,7 +80,7 @@ impl Manifest {
     /// Opens for changes what was read.
     pub(super) fn make_writable(&mut self, fs: &Arc<dyn Fs>, dir: &Path) -> Result<()> {
         if let Log::Read(found) = &self.log {
-            self.log = Log::Open(EditLog::open(Arc::clone(fs), dir, NAME, found)?);
+            self.log = Log::Open(EditLog::open(Arc::clone(fs), dir, KIND, found)?);
         }
         Ok(())
     }

@@ -2,25 +2,26 @@
 //!
 //! ```text
 //! edit     := persisted, next id, removed count, removed ids, added count, added tables
-//! table    := level, id, length, entries, tombstones, smallest seqno, largest seqno,
+//! table    := level, run, id, length, entries, tombstones, smallest seqno, largest seqno,
 //!             smallest key (length in front), largest key (length in front)
 //! snapshot := an edit that adds everything
 //! ```
 //! All integers are varints. An edit is one atomic change: what a flush or a compaction adds and removes is
-//! there together or not at all.
+//! there together or not at all. Version 1 has no runs: each table of level 0 is one, numbered like the table, and every
+//! other level is the run 0.
 //!
 //! Thread safety: one owner, behind the tree's install lock.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Home, LEVELS, TableFile, TableMeta, Version};
+use super::{Home, LEVELS, Place, TableFile, TableMeta, Version};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
-use crate::log::edits::Edits;
+use crate::log::edits::{EditKind, Edits};
 
-const NAME: &str = "manifest";
+const KIND: EditKind = EditKind { name: "manifest", version: 2 };
 
 /// One change of the version.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ pub(crate) struct Edit {
     /// All writes up to this number are in tables, once the edit is.
     pub(crate) persisted: Seqno,
     pub(crate) removed: Vec<u64>,
-    pub(crate) added: Vec<(usize, Arc<TableFile>)>,
+    pub(crate) added: Vec<(Place, Arc<TableFile>)>,
 }
 
 /// The manifest's file.
@@ -66,14 +67,14 @@ impl Manifest {
         let numbers = Numbers::default();
         let snapshot = numbers.snapshot(&Version::default());
         let fs = Arc::clone(&home.fs);
-        let edits = Log::Open(EditLog::create(fs, &home.dir, NAME, database, &snapshot)?);
+        let edits = Log::Open(EditLog::create(fs, &home.dir, KIND, database, &snapshot)?);
         Ok(Self { edits, numbers })
     }
 
     /// Reads the manifest and rebuilds the version. Changes nothing.
     pub(crate) fn open(home: &Arc<Home>, database: u64) -> Result<(Self, Version)> {
-        let found = EditLog::read(&*home.fs, &home.dir, NAME)?.ok_or_else(|| {
-            Error::corruption(&home.dir.join(NAME), 0, "the keyspace's manifest is missing")
+        let found = EditLog::read(&*home.fs, &home.dir, KIND)?.ok_or_else(|| {
+            Error::corruption(&home.dir.join(KIND.name), 0, "the keyspace's manifest is missing")
         })?;
         let path = &found.path;
         if found.database != database {
@@ -83,7 +84,7 @@ impl Manifest {
         let mut version = Version::default();
         for bytes in std::iter::once(&found.snapshot).chain(&found.edits) {
             version = numbers
-                .decode(bytes, home)
+                .decode(bytes, found.version, home)
                 .and_then(|edit| version.with(&edit.removed, &edit.added))
                 .ok_or_else(|| Error::corruption(path, 0, "an edit says what cannot be"))?;
         }
@@ -97,7 +98,7 @@ impl Manifest {
     /// Opens for changes what was read.
     pub(crate) fn make_writable(&mut self, home: &Home) -> Result<()> {
         if let Log::Read(found) = &self.edits {
-            self.edits = Log::Open(EditLog::open(Arc::clone(&home.fs), &home.dir, NAME, found)?);
+            self.edits = Log::Open(EditLog::open(Arc::clone(&home.fs), &home.dir, KIND, found)?);
         }
         Ok(())
     }
@@ -107,7 +108,7 @@ impl Manifest {
         self.numbers.persisted
     }
 
-    /// A number for a new table.
+    /// A number for a new table, or a new run: larger than all that were given before.
     pub(crate) fn take_id(&mut self) -> u64 {
         self.numbers.next_id += 1;
         self.numbers.next_id - 1
@@ -127,14 +128,14 @@ impl Manifest {
 
 impl Numbers {
     fn snapshot(&self, version: &Version) -> Vec<u8> {
-        let levels = version.levels.iter().enumerate();
-        let all: Vec<_> = levels
-            .flat_map(|(level, tables)| tables.iter().map(move |table| (level, Arc::clone(table))))
+        let runs = version.runs().iter();
+        let all: Vec<_> = runs
+            .flat_map(|run| run.tables().iter().map(|table| (run.place, Arc::clone(table))))
             .collect();
         encode(*self, &[], &all)
     }
 
-    fn decode(&mut self, mut bytes: &[u8], home: &Arc<Home>) -> Option<Edit> {
+    fn decode(&mut self, mut bytes: &[u8], version: u32, home: &Arc<Home>) -> Option<Edit> {
         let bytes = &mut bytes;
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
@@ -145,6 +146,7 @@ impl Numbers {
         for _ in 0..varint::take(bytes)? {
             let level =
                 usize::try_from(varint::take(bytes)?).ok().filter(|&level| level < LEVELS)?;
+            let run = if version > 1 { Some(varint::take(bytes)?) } else { None };
             let meta = TableMeta {
                 id: varint::take(bytes)?,
                 len: varint::take(bytes)?,
@@ -155,16 +157,17 @@ impl Numbers {
                 smallest: varint::take_prefixed(bytes)?.to_vec(),
                 largest: varint::take_prefixed(bytes)?.to_vec(),
             };
-            if meta.smallest > meta.largest || meta.id >= self.next_id {
+            let run = run.unwrap_or(if level == 0 { meta.id } else { 0 });
+            if meta.smallest > meta.largest || meta.id.max(run) >= self.next_id {
                 return None;
             }
-            edit.added.push((level, TableFile::new(meta, Arc::clone(home))));
+            edit.added.push((Place { level, run }, TableFile::new(meta, Arc::clone(home))));
         }
         bytes.is_empty().then_some(edit)
     }
 }
 
-fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) -> Vec<u8> {
+fn encode(numbers: Numbers, removed: &[u64], added: &[(Place, Arc<TableFile>)]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, numbers.persisted);
     varint::put(&mut out, numbers.next_id);
@@ -173,9 +176,10 @@ fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) 
         varint::put(&mut out, id);
     }
     varint::put(&mut out, added.len() as u64);
-    for (level, table) in added {
+    for (place, table) in added {
         let meta = &table.meta;
-        varint::put(&mut out, *level as u64);
+        varint::put(&mut out, place.level as u64);
+        varint::put(&mut out, place.run);
         for number in [
             meta.id,
             meta.len,
@@ -223,10 +227,9 @@ mod tests {
     const DATABASE: u64 = 77;
 
     /// All that a version says.
-    fn metas(version: &Version) -> Vec<(usize, TableMeta)> {
-        let levels = version.levels.iter().enumerate();
-        levels
-            .flat_map(|(level, tables)| tables.iter().map(move |table| (level, table.meta.clone())))
+    fn metas(version: &Version) -> Vec<(Place, TableMeta)> {
+        let runs = version.runs().iter();
+        runs.flat_map(|run| run.tables().iter().map(|table| (run.place, table.meta.clone())))
             .collect()
     }
 
@@ -244,12 +247,14 @@ mod tests {
             Self { home, manifest, version: Version::default() }
         }
 
-        /// Adds a table to `level` in the place of others; all its writes have the number `persisted`.
+        /// Adds a table to `level` in the place of others, every third in a run of its own; all its writes have the
+        /// number `persisted`.
         fn change(&mut self, level: usize, persisted: Seqno, removed: &[u64]) -> u64 {
             let id = self.manifest.take_id();
             let key = id.to_be_bytes();
             let table = sample::table(&self.home, id, (&key, &key), 100, persisted);
-            let edit = Edit { persisted, removed: removed.to_vec(), added: vec![(level, table)] };
+            let place = Place { level, run: if id.is_multiple_of(3) { id } else { 0 } };
+            let edit = Edit { persisted, removed: removed.to_vec(), added: vec![(place, table)] };
             self.version = self.version.with(&edit.removed, &edit.added).unwrap();
             self.manifest.record(&edit, &self.version).unwrap();
             id
@@ -279,7 +284,7 @@ mod tests {
         tree.reopen();
         assert_eq!(tree.manifest.persisted(), 9);
         // A compaction changes what is there, not what is persisted.
-        let merged = tree.change(6, 3, &[first, second]);
+        let merged = tree.change(LEVELS - 1, 3, &[first, second]);
         assert!(merged > second);
         tree.reopen();
         assert_eq!(metas(&tree.version).len(), 1);
@@ -318,9 +323,12 @@ mod tests {
     #[test]
     fn an_edit_that_does_not_fit_is_damage() {
         let home = sample::home();
-        let table = |id: u64| vec![(3, sample::table(&home, id, (b"a", b"b"), 100, 1))];
-        let twice = [table(4), table(5)].concat();
-        for (removed, added) in [(&[9][..], vec![]), (&[], twice), (&[], table(10))] {
+        let table = |run: u64, id: u64| {
+            vec![(Place { level: 3, run }, sample::table(&home, id, (b"a", b"b"), 100, 1))]
+        };
+        let twice = [table(0, 4), table(0, 5)].concat();
+        let wrong = [(&[9][..], vec![]), (&[], twice), (&[], table(0, 10)), (&[], table(10, 4))];
+        for (removed, added) in wrong {
             let mut manifest = Manifest::create(&home, DATABASE).unwrap();
             let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
             let numbers = Numbers { persisted: 1, next_id: 10 };
@@ -351,29 +359,60 @@ mod tests {
     /// What a decoded edit says; `None` if it was refused.
     fn decoded(bytes: &[u8]) -> Option<(Numbers, Edit)> {
         let mut numbers = Numbers::default();
-        let edit = numbers.decode(bytes, &sample::home())?;
+        let edit = numbers.decode(bytes, KIND.version, &sample::home())?;
         Some((numbers, edit))
+    }
+
+    #[test]
+    fn manifests_of_version_1_are_read_and_taken_over() {
+        let home = sample::home();
+        let old = EditKind { version: 1, ..KIND };
+        // Two flushes, and a table of a deeper level: level, id, length, entries, tombstones, numbers, keys.
+        let table = |level: u8, id: u8| vec![level, id, 9, 2, 0, id, id, 1, b'a', 1, b'z'];
+        let edit =
+            |tables: &[Vec<u8>]| [&[3, 9, 0, tables.len() as u8][..], &tables.concat()].concat();
+        let snapshot = edit(&[table(6, 2)]);
+        let fs = Arc::clone(&home.fs);
+        let mut edits = EditLog::create(fs, &home.dir, old, DATABASE, &snapshot).unwrap();
+        edits.append(&edit(&[table(0, 4), table(0, 7)]), Vec::new).unwrap();
+        let (mut manifest, version) = Manifest::open(&home, DATABASE).unwrap();
+        let places = |version: &Version| -> Vec<_> {
+            version.runs().iter().map(|run| (run.place.level, run.place.run)).collect()
+        };
+        assert_eq!(places(&version), [(0, 7), (0, 4), (6, 0)]);
+        assert_eq!((manifest.persisted(), manifest.take_id()), (3, 9));
+        manifest.make_writable(&home).unwrap();
+        let edit = Edit { persisted: 5, removed: vec![4], added: Vec::new() };
+        let version = version.with(&edit.removed, &edit.added).unwrap();
+        manifest.record(&edit, &version).unwrap();
+        let error = EditLog::read(&*home.fs, &home.dir, old).unwrap_err();
+        assert!(matches!(error, Error::NewerFormat { found: 2, .. }), "{error}");
+        assert_eq!(places(&Manifest::open(&home, DATABASE).unwrap().1), [(0, 7), (6, 0)]);
     }
 
     proptest! {
         #[test]
         fn an_edit_comes_back_and_no_part_of_it_passes(
             (persisted, removed) in (any::<u64>(), proptest::collection::vec(any::<u64>(), 0..5)),
-            tables in proptest::collection::vec((0..LEVELS, 0..100_u64, any::<[u64; 2]>()), 0..5),
+            tables in proptest::collection::vec(
+                ((0..LEVELS, 0..100_u64), 0..100_u64, any::<[u64; 2]>()),
+                0..5,
+            ),
         ) {
             let home = sample::home();
             let added: Vec<_> = tables
                 .iter()
-                .map(|&(level, id, [len, seqno])| {
-                    (level, sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno))
+                .map(|&((level, run), id, [len, seqno])| {
+                    let table = sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno);
+                    (Place { level, run }, table)
                 })
                 .collect();
             let bytes = encode(Numbers { persisted, next_id: 100 }, &removed, &added);
             let (numbers, edit) = decoded(&bytes).unwrap();
             prop_assert_eq!((numbers.persisted, numbers.next_id), (persisted, 100));
             prop_assert_eq!((edit.persisted, &edit.removed), (persisted, &removed));
-            let says = |added: &[(usize, Arc<TableFile>)]| -> Vec<_> {
-                added.iter().map(|(level, table)| (*level, table.meta.clone())).collect()
+            let says = |added: &[(Place, Arc<TableFile>)]| -> Vec<_> {
+                added.iter().map(|(place, table)| (*place, table.meta.clone())).collect()
             };
             prop_assert_eq!(says(&edit.added), says(&added));
             prop_assert!((0..bytes.len()).all(|len| decoded(&bytes[..len]).is_none()));
@@ -384,14 +423,18 @@ mod tests {
         fn hostile_bytes_are_refused_or_make_sense(
             // Small numbers are likelier to be taken for counts and levels that go on.
             bytes in proptest::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..200),
-            tables in proptest::collection::vec((0..9_usize, 0..20_u64, any::<[u8; 2]>()), 0..4),
+            tables in proptest::collection::vec(
+                ((0..LEVELS + 2, 0..3_u64), 0..20_u64, any::<[u8; 2]>()),
+                0..4,
+            ),
             (next_id, at, flip) in (0..40_u64, any::<prop::sample::Index>(), any::<u8>()),
         ) {
             let home = sample::home();
             let added: Vec<_> = tables
                 .iter()
-                .map(|&(level, id, ends)| {
-                    (level, sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1))
+                .map(|&((level, run), id, ends)| {
+                    let table = sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1);
+                    (Place { level, run }, table)
                 })
                 .collect();
             // Two that are nearly right, and one that is not.
@@ -400,9 +443,11 @@ mod tests {
             flipped[at.index(edit.len())] ^= flip;
             for bytes in [&edit[..], &flipped, &bytes] {
                 if let Some((numbers, edit)) = decoded(bytes) {
-                    let sound = |(level, table): &(usize, Arc<TableFile>)| {
+                    let sound = |(place, table): &(Place, Arc<TableFile>)| {
                         let meta = &table.meta;
-                        *level < LEVELS && meta.id < numbers.next_id && meta.smallest <= meta.largest
+                        place.level < LEVELS
+                            && meta.id.max(place.run) < numbers.next_id
+                            && meta.smallest <= meta.largest
                     };
                     prop_assert!(edit.added.iter().all(sound));
                     Version::default().with(&edit.removed, &edit.added);
