@@ -163,7 +163,9 @@ pub(crate) trait Engine: Send + Sync {
     /// `Unsupported` if the engine has no other way of writing than one by one; what creating a file gives.
     fn load(&self) -> Result<Box<dyn Load>> {
         Err(Error::Unsupported(
-            "this engine cannot be loaded with sorted records; write them in batches, or use a skip keyspace".into(),
+            "this engine cannot be loaded with sorted records; write them in batches, or use an LSM-tree or a skip \
+             keyspace"
+                .into(),
         ))
     }
     /// The newest visible value of `key` at `point`.

@@ -129,16 +129,17 @@ impl Keyspace {
         self.database.committer().commit(writes, durability)
     }
 
-    /// Writes many records whose keys ascend, straight into a file of the keyspace's own, past log and memtable. Gives
-    /// how many there were. Only skip keyspaces can do it.
+    /// Writes many records whose keys ascend, straight into files of the keyspace's own, past log and memtable. Gives
+    /// how many there were. LSM-trees and skip keyspaces can do it.
     ///
     /// The records become visible all at once, as one write that is newer than all before it: what becomes of a key that
     /// has a value already is what becomes of it by a put. When the call returns they survive power loss, also in a
     /// keyspace without the log. A crash before that leaves all of them or none, and never what was written after them
     /// without them.
     ///
-    /// Cost: each record is written once, and again when files are merged; syncs at the end. Where too many files wait to
-    /// be merged, it waits first. Other writers go on meanwhile. Memory does not grow with the number of records.
+    /// Cost: each record is written once, and again when files are merged; syncs at the end. In an LSM-tree the files go
+    /// at once as deep as they may without meeting keys that are there, and are not merged above that. Where too many
+    /// files wait to be merged, it waits first. Other writers go on meanwhile. Memory does not grow with the number of records.
     ///
     /// # Errors
     /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key

@@ -63,6 +63,12 @@ impl Trailer {
         Kind::from_u8(bits as u8).map(|_| Self(bits))
     }
 
+    /// The same of the write `seqno`, if this one says no number, 0; the same if `seqno` is 0.
+    #[inline]
+    pub(crate) fn numbered(self, seqno: Seqno) -> Self {
+        Self(self.0 | seqno << 8)
+    }
+
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
@@ -134,6 +140,8 @@ mod tests {
         assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", old)), Ordering::Less);
         assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", new)), Ordering::Greater);
         assert_eq!(Trailer::from_bits(7), None);
+        assert_eq!(Trailer::new(0, Kind::Put).numbered(9), Trailer::new(9, Kind::Put));
+        assert_eq!(old.numbered(0), old);
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use super::table::{ReadMode, TableCursor};
 use super::version::Run;
-use crate::base::{Slice, Trailer};
+use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::Result;
 use crate::iter::{Either, EntryCursor};
 use crate::memtable::MemtableCursor;
@@ -13,26 +13,33 @@ pub(crate) struct RunCursor {
     mode: ReadMode,
     /// The table the cursor is in, and its position there.
     current: Option<(usize, TableCursor)>,
+    /// The number of the table's entries if it was loaded, else 0.
+    loaded_as: Seqno,
 }
 
 impl RunCursor {
     pub(crate) fn new(run: Run, mode: ReadMode) -> Self {
-        Self { run, mode, current: None }
+        Self { run, mode, current: None, loaded_as: 0 }
     }
 
     /// Goes to the table `at`, if there is one, and seeks in it.
     fn enter(
         &mut self,
         at: Option<usize>,
-        seek: impl FnOnce(&mut TableCursor) -> Result<()>,
+        seek: impl FnOnce(&mut TableCursor, Seqno) -> Result<()>,
     ) -> Result<()> {
         let reused = self.current.take().filter(|(open, _)| Some(*open) == at);
         let Some(at) = at.filter(|&at| at < self.run.tables().len()) else { return Ok(()) };
         let mut cursor = match reused {
             Some((_, cursor)) => cursor,
-            None => self.run.tables()[at].table()?.cursor(self.mode),
+            None => {
+                let file = &self.run.tables()[at];
+                let table = file.table()?;
+                self.loaded_as = file.loaded_as(&table);
+                table.cursor(self.mode)
+            }
         };
-        seek(&mut cursor)?;
+        seek(&mut cursor, self.loaded_as)?;
         self.current = Some((at, cursor));
         Ok(())
     }
@@ -41,7 +48,7 @@ impl RunCursor {
         match &self.current {
             Some((at, cursor)) if !cursor.is_valid() => {
                 let next = at + 1;
-                self.enter(Some(next), TableCursor::seek_to_first)
+                self.enter(Some(next), |cursor, _| cursor.seek_to_first())
             }
             _ => Ok(()),
         }
@@ -51,7 +58,7 @@ impl RunCursor {
         match &self.current {
             Some((at, cursor)) if !cursor.is_valid() => {
                 let previous = at.checked_sub(1);
-                self.enter(previous, TableCursor::seek_to_last)
+                self.enter(previous, |cursor, _| cursor.seek_to_last())
             }
             _ => Ok(()),
         }
@@ -62,24 +69,37 @@ impl RunCursor {
     }
 }
 
+/// Where to seek in a table for what stands at `trailer` among versions of its key, if its entries count as written with
+/// number `loaded_as`, or have numbers of their own, if that is 0.
+fn stored(trailer: Trailer, loaded_as: Seqno) -> Trailer {
+    match loaded_as {
+        0 => trailer,
+        _ if Trailer::new(loaded_as, Kind::Put) <= trailer => Trailer::NEWEST,
+        _ => Trailer::OLDEST,
+    }
+}
+
 impl EntryCursor for RunCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.enter(Some(0), TableCursor::seek_to_first)
+        self.enter(Some(0), |cursor, _| cursor.seek_to_first())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.enter(self.run.tables().len().checked_sub(1), TableCursor::seek_to_last)
+        let last = self.run.tables().len().checked_sub(1);
+        self.enter(last, |cursor, _| cursor.seek_to_last())
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         let at = self.run.tables().partition_point(|table| table.meta.largest.as_slice() < key);
-        self.enter(Some(at), |cursor| cursor.seek(key, trailer))?;
+        self.enter(Some(at), |cursor, number| cursor.seek(key, stored(trailer, number)))?;
         self.leave_forward()
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         let past = self.run.tables().partition_point(|table| table.meta.smallest.as_slice() <= key);
-        self.enter(past.checked_sub(1), |cursor| cursor.seek_before(key, trailer))?;
+        let seek =
+            |cursor: &mut TableCursor, number| cursor.seek_before(key, stored(trailer, number));
+        self.enter(past.checked_sub(1), seek)?;
         self.leave_backward()
     }
 
@@ -114,7 +134,7 @@ impl EntryCursor for RunCursor {
     }
 
     fn trailer(&self) -> Trailer {
-        self.inner().trailer()
+        self.inner().trailer().numbered(self.loaded_as)
     }
 
     fn value(&self) -> &[u8] {

@@ -5,7 +5,7 @@
 //! wait for memory together. The blocks that are not in memory are read with one batch, each once. A key that
 //! its block does not decide goes on to the next round.
 //!
-//! Invariant: a key meets memtables, tables and blocks in the order that [`State::get`] would, so that both
+//! Invariant: a key meets memtables, loads, tables and blocks in the order that [`State::get`] would, so that both
 //! give the same.
 //!
 //! Thread safety: a state does not change; no lock is held over a read.
@@ -59,7 +59,7 @@ impl State {
         for (keys, answers) in keys.chunks(AT_ONCE).zip(answers.chunks_mut(AT_ONCE)) {
             let undecided = Vec::with_capacity(keys.len());
             let mut lookups = Lookups { state: self, at, keys, answers, undecided };
-            lookups.in_memtables();
+            lookups.in_front()?;
             while !lookups.undecided.is_empty() {
                 lookups.round(reader)?;
             }
@@ -69,9 +69,9 @@ impl State {
 }
 
 impl Lookups<'_> {
-    fn in_memtables(&mut self) {
+    fn in_front(&mut self) -> Result<()> {
         for (position, key) in self.keys.iter().enumerate() {
-            match self.state.memtables.get(key, self.at) {
+            match self.state.in_front(key, self.at)? {
                 Some(found) => self.answers[position] = live(found),
                 None => {
                     let hash = hash::hash64(key);
@@ -80,6 +80,7 @@ impl Lookups<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Looks into one more block for each key.

@@ -4,6 +4,7 @@
 mod compaction;
 mod cursor;
 mod earlier;
+mod load;
 mod lookups;
 mod state;
 pub(crate) mod table;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::cursor::{PartCursor, RunCursor};
 use super::earlier::Earlier;
-use super::table::ReadMode;
+use super::load::Loaded;
+use super::table::{Found, ReadMode};
 use super::version::{TableFile, Version};
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
@@ -19,11 +20,19 @@ const AHEAD: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) memtables: Memtables,
+    /// Loads that the manifest does not name yet, newest first, and memtables between them.
+    pub(super) loads: Vec<Loaded>,
     pub(crate) version: Arc<Version>,
     pub(super) earlier: Earlier,
 }
 
 impl State {
+    /// A state without loads.
+    pub(super) fn new(memtables: Memtables, version: Version) -> Self {
+        let (loads, earlier) = Default::default();
+        Self { memtables, loads, version: Arc::new(version), earlier }
+    }
+
     /// What a reader at `at` sees of it.
     #[inline]
     pub(super) fn at(&self, at: Seqno) -> &Self {
@@ -38,7 +47,7 @@ impl State {
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Result<Option<Slice>> {
         let hash = hash::hash64(key);
         self.prefetch(key, hash);
-        if let Some(found) = self.memtables.get(key, at) {
+        if let Some(found) = self.in_front(key, at)? {
             return Ok(live(found));
         }
         for place in self.places() {
@@ -48,6 +57,34 @@ impl State {
             }
         }
         Ok(None)
+    }
+
+    /// The newest entry of `key` at `at` in what is in front of the tables.
+    #[inline]
+    pub(super) fn in_front(&self, key: &[u8], at: Seqno) -> Result<Found> {
+        let found = self.memtables.get(key, at);
+        if self.loads.is_empty() { Ok(found) } else { self.in_loads(key, at, found) }
+    }
+
+    /// The same, given what is in memtables.
+    #[cold]
+    fn in_loads(&self, key: &[u8], at: Seqno, found: Found) -> Result<Found> {
+        let known = found.as_ref().map_or(0, |(trailer, _)| trailer.seqno());
+        let newer = self.loads.iter().take_while(|load| load.seqno > known);
+        for load in newer.filter(|load| load.seqno <= at) {
+            let Some(table) = load.run.table_for(key) else { continue };
+            let loaded = table.read(|table| table.get(key, hash::hash64(key), at))?;
+            if let Some((trailer, value)) = loaded {
+                return Ok(Some((trailer.numbered(load.seqno), value)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// All tables that a reader may look into.
+    pub(super) fn tables(&self) -> impl Iterator<Item = &Arc<TableFile>> {
+        let loads = self.loads.iter().flat_map(|load| load.run.tables());
+        loads.chain(self.version.tables())
     }
 
     /// The places where a key may have a table, those with newer entries first: the runs.
@@ -73,8 +110,10 @@ impl State {
     /// A cursor over all entries.
     pub(crate) fn entries(&self) -> Merge<PartCursor> {
         let memtables = self.memtables.cursors().map(PartCursor::Left);
-        let runs = self.version.runs().iter();
-        let runs = runs.map(|run| PartCursor::Right(RunCursor::new(run.clone(), ReadMode::Point)));
+        let loads = self.loads.iter().map(|load| &load.run);
+        let runs = loads
+            .chain(self.version.runs())
+            .map(|run| PartCursor::Right(RunCursor::new(run.clone(), ReadMode::Point)));
         Merge::new(memtables.chain(runs).collect())
     }
 }

@@ -9,7 +9,7 @@
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -19,14 +19,12 @@ use super::compaction::merge::{Output, write_tables};
 use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Change};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
-use super::earlier::Earlier;
+use super::load::{Loaded, SortedLoad};
 use super::state::State;
 use super::table::{ReadMode, TableOptions};
-use super::version::{
-    Edit, Home, Manifest, Place, Run, TableFile, Version, check_tables_exist, remove_leftovers,
-};
+use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
-use crate::contract::{Context, Engine, Write};
+use crate::contract::{Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
@@ -44,6 +42,8 @@ pub(crate) struct Tree {
     state: ArcSwap<State>,
     swap: Mutex<()>,
     manifest: Mutex<Manifest>,
+    /// Tables that the manifest did not name when it was read, and that nobody has been found to need.
+    leftovers: Mutex<BTreeSet<u64>>,
     persisted: AtomicU64,
     jobs: Jobs,
     pressure: AtomicU32,
@@ -62,15 +62,16 @@ impl Tree {
             home.fs.remove(&home.dir.join(name))?;
         }
         let manifest = Manifest::create(&home, context.identity)?;
-        Ok(Self::new(context, options, home, manifest, Version::default()))
+        Ok(Self::new(context, options, home, manifest, (Version::default(), BTreeSet::new())))
     }
 
     /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         let home = home(&context);
-        let (manifest, version) = Manifest::open(&home, context.identity)?;
-        check_tables_exist(&home, &version)?;
-        Ok(Self::new(context, options, home, manifest, version))
+        let (mut manifest, version) = Manifest::open(&home, context.identity)?;
+        let leftovers = leftovers(&home, &version)?;
+        leftovers.iter().for_each(|&id| manifest.pass_over(id));
+        Ok(Self::new(context, options, home, manifest, (version, leftovers)))
     }
 
     fn new(
@@ -78,13 +79,13 @@ impl Tree {
         options: LsmOptions,
         home: Arc<Home>,
         manifest: Manifest,
-        version: Version,
+        (version, leftovers): (Version, BTreeSet<u64>),
     ) -> Arc<Self> {
         let policy = policy::policy(&options.policy());
         let memtables = Memtables::new(&context.budget);
         let shape = shape(&context, &options);
         let pressure = policy::pressure(policy.excess(&version, &shape));
-        let state = State { memtables, version: Arc::new(version), earlier: Earlier::default() };
+        let state = State::new(memtables, version);
         Arc::new_cyclic(|this| Self {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
@@ -93,6 +94,7 @@ impl Tree {
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             manifest: Mutex::new(manifest),
+            leftovers: Mutex::new(leftovers),
             jobs: Jobs::new(&context),
             pressure: AtomicU32::new(pressure),
             flushes: AtomicU64::new(0),
@@ -146,25 +148,46 @@ impl Tree {
         self.policy.pick(&self.state.load().version, &self.shape())
     }
 
-    fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         shape(&self.context, &self.options.load())
     }
 
-    /// The flush job: one memtable, then room for other keyspaces.
+    /// The flush job: one memtable or load, then room for other keyspaces.
     fn flush_one(&self) {
         let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
-        let frozen = self.state.load().memtables.oldest_frozen().cloned();
-        if let Some(frozen) = frozen
-            && flushing.persistently(|| self.flush(&frozen)).is_some()
-        {
+        if flushing.persistently(|| self.flush_oldest()).is_some() {
             self.jobs.notify();
             self.schedule_compaction();
             self.context.host.persisted();
         }
         drop(flushing);
-        let is_due = !self.state.load().memtables.frozen.is_empty();
-        if is_due && self.jobs.trouble_of(Work::Flush).is_none() {
+        if self.is_flush_due() && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
+        }
+    }
+
+    fn is_flush_due(&self) -> bool {
+        let state = self.state.load();
+        !state.memtables.frozen.is_empty() || !state.loads.is_empty()
+    }
+
+    /// The number up to which all that has been cut is to be persisted; 0 if it is.
+    fn cut_up_to(&self) -> Seqno {
+        let state = self.state.load();
+        let frozen = state.memtables.frozen.first().map(|frozen| frozen.last);
+        frozen.max(state.loads.first().map(|load| load.seqno)).unwrap_or(0)
+    }
+
+    /// Brings the oldest of what is not in tables that the manifest names there.
+    fn flush_oldest(&self) -> Result<()> {
+        let state = self.state.load_full();
+        let frozen = state.memtables.oldest_frozen();
+        match (frozen, state.loads.last()) {
+            (Some(frozen), load) if load.is_none_or(|load| frozen.last < load.seqno) => {
+                self.flush(frozen)
+            }
+            (_, Some(load)) => self.take_in(load),
+            (_, None) => Ok(()),
         }
     }
 
@@ -201,11 +224,30 @@ impl Tree {
         Ok(())
     }
 
+    /// Gives a load its place, as deep as it may go. While tables are merged, that is not known: it goes to level 0,
+    /// and is moved later.
+    fn take_in(&self, load: &Loaded) -> Result<()> {
+        self.context.host.sync_log(load.seqno)?;
+        let quiet = self.jobs.begin(Work::Upkeep);
+        let version = Arc::clone(&self.state.load().version);
+        let (level, into) = match &quiet {
+            Some(_) => self.policy.place(&version, load.run.tables(), &self.shape()),
+            None => (0, Into::Newest),
+        };
+        let place = self.place(level, into);
+        let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
+        self.install(Edit { persisted: load.seqno, removed: Vec::new(), added }, |state, _| {
+            state.loads.pop();
+        })?;
+        self.persisted.fetch_max(load.seqno, Ordering::Release);
+        Ok(())
+    }
+
     /// The place of what goes `into` a run of a level.
     fn place(&self, level: usize, into: Into) -> Place {
         match into {
             Into::Merged => Place::merged(level),
-            Into::Newest => Place { level, run: lock(&self.manifest).take_id() },
+            Into::Newest => Place { level, run: self.take_id() },
         }
     }
 
@@ -275,14 +317,49 @@ impl Tree {
             home: &self.home,
             options: &self.table_options(level),
             table_bytes,
-            next_id: &mut || lock(&self.manifest).take_id(),
+            next_id: &mut || self.take_id(),
             stopped: &|| self.jobs.is_stopping(),
         };
         write_tables(cursor, retention, is_deepest, &mut output)
     }
 
+    // ---- loading ----
+
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    pub(super) fn home(&self) -> &Arc<Home> {
+        &self.home
+    }
+
+    /// A number for a new table.
+    pub(super) fn take_id(&self) -> u64 {
+        lock(&self.manifest).take_id()
+    }
+
+    /// Waits while writers would have to: a load brings one more run, and is not slowed down otherwise.
+    pub(super) fn wait_for_compactions(&self) -> Result<()> {
+        self.schedule_compaction();
+        self.jobs.wait_until(|_| self.pressure() < policy::FULL, &[Work::Upkeep])
+    }
+
+    /// Lets readers see what was loaded, in front of all up to `before`. Under the commit lock.
+    pub(super) fn put_in_front(&self, before: Seqno, load: Loaded) {
+        self.freeze(before);
+        self.change_state(|state| state.loads.insert(0, load));
+        self.schedule_flush();
+    }
+
+    /// Waits until all up to `seqno`, which is cut, is in tables that the manifest names.
+    pub(super) fn wait_persisted(&self, seqno: Seqno) -> Result<()> {
+        self.jobs.forget_trouble(Work::Flush);
+        self.schedule_flush();
+        self.jobs.wait_until(|_| self.persisted() >= seqno, &[Work::Flush])
+    }
+
     /// How tables of `level` are written now.
-    fn table_options(&self, level: usize) -> TableOptions {
+    pub(super) fn table_options(&self, level: usize) -> TableOptions {
         let options = self.options.load();
         let filter_bits_per_key = match options.filter() {
             FilterKind::None => 0,
@@ -321,8 +398,19 @@ impl Tree {
 
 impl Engine for Tree {
     fn make_writable(&self) -> Result<()> {
-        lock(&self.manifest).make_writable(&self.home)?;
-        remove_leftovers(&self.home, &self.state.load().version)
+        lock(&self.manifest).make_writable(&self.home)
+    }
+
+    fn replay_load(&self, seqno: Seqno, described: &[u8]) -> Result<()> {
+        let is_there = |id| lock(&self.leftovers).remove(&id);
+        let load = Loaded::open(seqno, described, &self.home, is_there)?;
+        self.put_in_front(seqno - 1, load);
+        Ok(())
+    }
+
+    fn end_replay(&self) -> Result<()> {
+        let leftovers = std::mem::take(&mut *lock(&self.leftovers));
+        leftovers.iter().try_for_each(|&id| self.home.fs.remove(&self.home.path(id)))
     }
 
     fn apply(&self, write: &Write<'_>) {
@@ -346,13 +434,10 @@ impl Engine for Tree {
     }
 
     fn persist(&self) -> Result<()> {
-        let Some(last) = self.state.load().memtables.frozen.first().map(|frozen| frozen.last)
-        else {
-            return Ok(());
-        };
-        self.jobs.forget_trouble(Work::Flush);
-        self.schedule_flush();
-        self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
+        match self.cut_up_to() {
+            0 => Ok(()),
+            last => self.wait_persisted(last),
+        }
     }
 
     fn persisted(&self) -> Seqno {
@@ -360,7 +445,14 @@ impl Engine for Tree {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        self.state.load().memtables.oldest()
+        let state = self.state.load();
+        let load = state.loads.last().map(|load| load.seqno);
+        state.memtables.oldest().into_iter().chain(load).min()
+    }
+
+    fn load(&self) -> Result<Box<dyn Load>> {
+        let tree = self.this.upgrade().ok_or(Error::Closed)?;
+        Ok(Box::new(SortedLoad::new(tree)?))
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
@@ -405,13 +497,12 @@ impl Engine for Tree {
             return Ok(());
         }
         self.let_go();
-        if !self.state.load().memtables.frozen.is_empty() {
+        if self.is_flush_due() {
             self.schedule_flush();
         }
         self.schedule_compaction();
-        let settled = |jobs: &Status| {
-            jobs.is_idle() && self.state.load().memtables.frozen.is_empty() && self.due().is_none()
-        };
+        let settled =
+            |jobs: &Status| jobs.is_idle() && !self.is_flush_due() && self.due().is_none();
         self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
 
@@ -424,7 +515,7 @@ impl Engine for Tree {
             report.problems.push(error);
         }
         let state = self.state.load_full();
-        for table in state.version.tables() {
+        for table in state.tables() {
             report.files += 1;
             report.bytes += table.meta.len;
             report.entries += table.meta.entries;
@@ -470,7 +561,7 @@ impl Engine for Tree {
 
     fn set_layer(&self, layer: Layer) -> Result<()> {
         *lock(&self.home.layer) = layer;
-        self.state.load().version.tables().for_each(|table| table.let_go());
+        self.state.load().tables().for_each(|table| table.let_go());
         Ok(())
     }
 

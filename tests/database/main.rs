@@ -10,6 +10,7 @@ mod formats;
 mod full_disk;
 mod history;
 mod kill;
+mod levels;
 mod loads;
 mod model;
 mod multi_get;

@@ -12,9 +12,10 @@
 //!
 //! Thread safety: one owner, behind the tree's install lock.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::table_file::MOST_IDS;
 use super::{Home, LEVELS, Place, TableFile, TableMeta, Version};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
@@ -114,6 +115,11 @@ impl Manifest {
         self.numbers.next_id - 1
     }
 
+    /// Gives out numbers above `id` only from now on.
+    pub(crate) fn pass_over(&mut self, id: u64) {
+        self.numbers.next_id = self.numbers.next_id.max(id + 1);
+    }
+
     /// Records a change, durable on return; `version` is the version with the change. After an error it is
     /// unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<()> {
@@ -139,6 +145,9 @@ impl Numbers {
         let bytes = &mut bytes;
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
+        if self.next_id > MOST_IDS {
+            return None;
+        }
         let mut edit = Edit { persisted: self.persisted, ..Edit::default() };
         for _ in 0..varint::take(bytes)? {
             edit.removed.push(varint::take(bytes)?);
@@ -196,25 +205,17 @@ fn encode(numbers: Numbers, removed: &[u64], added: &[(Place, Arc<TableFile>)]) 
     out
 }
 
-/// An error if a table that the version holds has no file.
-pub(crate) fn check_tables_exist(home: &Home, version: &Version) -> Result<()> {
+/// The numbers of the tables in the keyspace's directory that the version does not hold.
+///
+/// # Errors
+/// `Corruption` if one that it holds has no file.
+pub(crate) fn leftovers(home: &Home, version: &Version) -> Result<BTreeSet<u64>> {
     let names = home.fs.list(&home.dir)?;
-    let there: HashSet<u64> = names.iter().filter_map(|name| Home::id_of(name)).collect();
-    match version.tables().find(|table| !there.contains(&table.meta.id)) {
+    let mut there: BTreeSet<u64> = names.iter().filter_map(|name| Home::id_of(name)).collect();
+    match version.tables().find(|table| !there.remove(&table.meta.id)) {
         Some(table) => Err(Error::corruption(&table.path(), 0, "the table is missing")),
-        None => Ok(()),
+        None => Ok(there),
     }
-}
-
-/// Removes the tables in the keyspace's directory that no version holds: what a crash left behind.
-pub(crate) fn remove_leftovers(home: &Home, version: &Version) -> Result<()> {
-    let known: HashSet<u64> = version.tables().map(|table| table.meta.id).collect();
-    for name in home.fs.list(&home.dir)? {
-        if Home::id_of(&name).is_some_and(|id| !known.contains(&id)) {
-            home.fs.remove(&home.dir.join(name))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -345,14 +346,14 @@ mod tests {
         let create = |id: u64| drop(tree.home.create(id).unwrap());
         create(ids[0]);
         create(ids[1] + 1);
-        let error = check_tables_exist(&tree.home, &tree.version).unwrap_err();
+        let error = leftovers(&tree.home, &tree.version).unwrap_err();
         assert!(error.to_string().contains("the table is missing"), "{error}");
         create(ids[1]);
-        check_tables_exist(&tree.home, &tree.version).unwrap();
-        assert_eq!(tree.file_names().len(), 4);
-        remove_leftovers(&tree.home, &tree.version).unwrap();
-        assert_eq!(tree.file_names().len(), 3);
-        check_tables_exist(&tree.home, &tree.version).unwrap();
+        assert_eq!(leftovers(&tree.home, &tree.version).unwrap(), BTreeSet::from([ids[1] + 1]));
+        let foreign = tree.home.dir.join(format!("{}.table", u64::MAX));
+        let layer = crate::vfs::Layer::Positional;
+        drop(tree.home.fs.create(&foreign, layer).unwrap());
+        assert_eq!(leftovers(&tree.home, &tree.version).unwrap().len(), 1);
         tree.reopen();
     }
 

@@ -9,7 +9,7 @@ mod table_file;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-pub(crate) use manifest::{Edit, Manifest, check_tables_exist, remove_leftovers};
+pub(crate) use manifest::{Edit, Manifest, leftovers};
 pub(crate) use run::{Place, Run};
 pub(crate) use table_file::{Home, TableFile, TableMeta};
 

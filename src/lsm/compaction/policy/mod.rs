@@ -27,6 +27,8 @@ use crate::options::Policy as Chosen;
 const SLOW: u64 = 8;
 /// and wait at so many.
 const STOP: u64 = 36;
+/// The pressure at which writers wait.
+pub(crate) const FULL: u32 = 1000;
 /// The most runs of level 0 that are merged into a levelled level at once.
 const MOST_RUNS: usize = 16;
 
@@ -116,10 +118,10 @@ pub(crate) fn policy(chosen: &Chosen) -> Box<dyn Policy> {
     }
 }
 
-/// How far writers must be slowed down while level 0 has so much more than it may: 0 to 1000, in proportion.
+/// How far writers must be slowed down while level 0 has so much more than it may: 0 to [`FULL`], in proportion.
 pub(crate) fn pressure(excess: u64) -> u32 {
     let over = excess.saturating_sub(SLOW).min(STOP - SLOW);
-    (over * 1000 / (STOP - SLOW)) as u32
+    (over * u64::from(FULL) / (STOP - SLOW)) as u32
 }
 
 // ---- what policies are made of ----
