@@ -129,6 +129,29 @@ impl Keyspace {
         self.database.committer().commit(writes, durability)
     }
 
+    /// Empties the keyspace, with the database's durability: as by one write that deletes every key, at a cost that does
+    /// not depend on how many there are. Snapshots, ranges and cursors from before go on seeing what was there; its files
+    /// are removed in the background when the last of those is gone. Not for hash keyspaces, whose keys are in one index in
+    /// memory.
+    ///
+    /// # Errors
+    /// `Unsupported` in a hash keyspace; `NoSpace`, after which nothing has changed; `Io`, after which the database is
+    /// `Poisoned`; `ReadOnly`, `Closed`.
+    pub fn clear(&self) -> Result<()> {
+        self.clear_with(self.database.durability())
+    }
+
+    /// Like [`clear`](Self::clear), with a durability of its own.
+    ///
+    /// # Errors
+    /// Those of [`clear`](Self::clear).
+    pub fn clear_with(&self, durability: Durability) -> Result<()> {
+        self.database.check_writable()?;
+        let target = &self.open.target;
+        let engine = target.engine.as_clear()?;
+        self.database.committer().commit_clear(target, engine, durability)
+    }
+
     /// Writes many records whose keys ascend, straight into files of the keyspace's own, past log and memtable. Gives
     /// how many there were. LSM-trees and skip keyspaces can do it.
     ///

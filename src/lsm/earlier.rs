@@ -32,7 +32,8 @@ pub(super) struct Earlier {
 impl Earlier {
     /// Readers below `to` see `state` from now on, unless one of before is for them.
     pub(super) fn push(&mut self, to: Seqno, is_coming: bool, state: &State) {
-        let state = Arc::new(State { earlier: Self::default(), ..state.clone() });
+        let state = State { earlier: Self::default(), clearing: None, ..state.clone() };
+        let state = Arc::new(state);
         self.states.push(Before { from: self.until, to, is_coming, state });
         self.until = to;
     }

@@ -24,13 +24,71 @@ pub(crate) struct State {
     pub(super) loads: Vec<Loaded>,
     pub(crate) version: Arc<Version>,
     pub(super) earlier: Earlier,
+    /// The number of the last clear; 0 if there was none.
+    pub(super) cleared: Seqno,
+    pub(super) clearing: Option<Clearing>,
+}
+
+/// A clear that the manifest does not have yet, and what goes with it.
+#[derive(Clone, Debug)]
+pub(super) struct Clearing {
+    pub(super) seqno: Seqno,
+    /// The first write that had not been persisted before it.
+    oldest: Seqno,
+    /// What the manifest says there is.
+    pub(super) version: Arc<Version>,
+    /// Loads that it does not name.
+    pub(super) loads: Vec<Loaded>,
 }
 
 impl State {
     /// A state without loads.
     pub(super) fn new(memtables: Memtables, version: Version) -> Self {
-        let (loads, earlier) = Default::default();
-        Self { memtables, loads, version: Arc::new(version), earlier }
+        let (loads, earlier, version) = (Vec::new(), Earlier::default(), Arc::new(version));
+        Self { memtables, loads, version, earlier, cleared: 0, clearing: None }
+    }
+
+    /// Takes away all there is, as the write `seqno`, and goes on with `memtables`, which are empty. What was there stays
+    /// for readers below that number, if there may be any.
+    pub(super) fn clear(&mut self, seqno: Seqno, memtables: Memtables, has_readers: bool) {
+        let next = Self { cleared: seqno, ..Self::new(memtables, Version::default()) };
+        let before = std::mem::replace(self, next);
+        before.memtables.set_flushed();
+        let oldest = before.oldest_unpersisted().unwrap_or(seqno);
+        self.earlier = before.earlier.clone();
+        if has_readers {
+            self.earlier.push(seqno, true, &before);
+        }
+        let (version, mut loads) = match before.clearing {
+            Some(clearing) => (clearing.version, clearing.loads),
+            None => (before.version, Vec::new()),
+        };
+        loads.extend(before.loads);
+        self.clearing = Some(Clearing { seqno, oldest, version, loads });
+    }
+
+    /// The manifest has a clear now, which took away all it had; a later one may have come meanwhile.
+    pub(super) fn set_cleared(&mut self, seqno: Seqno) {
+        self.clearing.take_if(|clearing| clearing.seqno == seqno);
+        if let Some(later) = &mut self.clearing {
+            later.version = Arc::default();
+            later.loads.retain(|load| load.seqno > seqno);
+        }
+    }
+
+    /// The first write that is not in tables that the manifest names.
+    pub(super) fn oldest_unpersisted(&self) -> Option<Seqno> {
+        let clearing = self.clearing.as_ref().map(|clearing| clearing.oldest);
+        let load = self.loads.last().map(|load| load.seqno);
+        clearing.into_iter().chain(load).chain(self.memtables.oldest()).min()
+    }
+
+    /// The number up to which something has been cut that is not in such tables; 0 if nothing has.
+    pub(super) fn cut_up_to(&self) -> Seqno {
+        let clearing = self.clearing.as_ref().map(|clearing| clearing.seqno);
+        let load = self.loads.first().map(|load| load.seqno);
+        let frozen = self.memtables.frozen.first().map(|frozen| frozen.last);
+        clearing.into_iter().chain(load).chain(frozen).max().unwrap_or(0)
     }
 
     /// What a reader at `at` sees of it.

@@ -24,7 +24,7 @@ use super::state::State;
 use super::table::{ReadMode, TableOptions};
 use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
-use crate::contract::{Context, Engine, Load, Write};
+use crate::contract::{Clear, Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
@@ -139,20 +139,20 @@ impl Tree {
     }
 
     fn schedule_compaction(&self) {
-        if self.due().is_some() {
+        if self.due(&self.state.load()).is_some() {
             self.jobs.schedule(Work::Upkeep, &self.this, Self::compact_one);
         }
     }
 
-    fn due(&self) -> Option<Choice> {
-        self.policy.pick(&self.state.load().version, &self.shape())
+    fn due(&self, state: &State) -> Option<Choice> {
+        self.policy.pick(&state.version, &self.shape())
     }
 
     pub(super) fn shape(&self) -> Shape {
         shape(&self.context, &self.options.load())
     }
 
-    /// The flush job: one memtable or load, then room for other keyspaces.
+    /// The flush job: one clear, memtable or load, then room for other keyspaces.
     fn flush_one(&self) {
         let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
         if flushing.persistently(|| self.flush_oldest()).is_some() {
@@ -167,26 +167,21 @@ impl Tree {
     }
 
     fn is_flush_due(&self) -> bool {
-        let state = self.state.load();
-        !state.memtables.frozen.is_empty() || !state.loads.is_empty()
-    }
-
-    /// The number up to which all that has been cut is to be persisted; 0 if it is.
-    fn cut_up_to(&self) -> Seqno {
-        let state = self.state.load();
-        let frozen = state.memtables.frozen.first().map(|frozen| frozen.last);
-        frozen.max(state.loads.first().map(|load| load.seqno)).unwrap_or(0)
+        self.state.load().cut_up_to() > 0
     }
 
     /// Brings the oldest of what is not in tables that the manifest names there.
     fn flush_oldest(&self) -> Result<()> {
         let state = self.state.load_full();
         let frozen = state.memtables.oldest_frozen();
+        if let Some(clearing) = &state.clearing {
+            return self.take_away(clearing.seqno);
+        }
         match (frozen, state.loads.last()) {
             (Some(frozen), load) if load.is_none_or(|load| frozen.last < load.seqno) => {
-                self.flush(frozen)
+                self.flush(&state, frozen)
             }
-            (_, Some(load)) => self.take_in(load),
+            (_, Some(load)) => self.take_in(&state, load),
             (_, None) => Ok(()),
         }
     }
@@ -194,8 +189,10 @@ impl Tree {
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
-        let finished = compacting
-            .persistently(|| self.due().map_or(Ok(true), |choice| self.compact_choice(&choice)));
+        let finished = compacting.persistently(|| {
+            let state = self.state.load_full();
+            self.due(&state).map_or(Ok(true), |choice| self.compact_choice(&state, &choice))
+        });
         drop(compacting);
         if finished == Some(true) {
             self.schedule_compaction();
@@ -203,7 +200,7 @@ impl Tree {
     }
 
     /// Writes a frozen memtable to a table of level 0 and installs it.
-    fn flush(&self, frozen: &Frozen) -> Result<()> {
+    fn flush(&self, state: &State, frozen: &Frozen) -> Result<()> {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
@@ -215,10 +212,11 @@ impl Tree {
         }
         let place = self.place(0, Into::Newest);
         let added = tables.into_iter().map(|table| (place, table)).collect();
-        self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state, _| {
-            state.memtables.frozen.pop();
-        })?;
-        self.persisted.fetch_max(frozen.last, Ordering::Release);
+        let edit = Edit { persisted: frozen.last, removed: Vec::new(), added };
+        let pop = |state: &mut State, _| _ = state.memtables.frozen.pop();
+        if self.install_written(state, edit, pop)? {
+            self.persisted.fetch_max(frozen.last, Ordering::Release);
+        }
         frozen.memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -226,7 +224,7 @@ impl Tree {
 
     /// Gives a load its place, as deep as it may go. While tables are merged, that is not known: it goes to level 0,
     /// and is moved later.
-    fn take_in(&self, load: &Loaded) -> Result<()> {
+    fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
         self.context.host.sync_log(load.seqno)?;
         let quiet = self.jobs.begin(Work::Upkeep);
         let version = Arc::clone(&self.state.load().version);
@@ -236,10 +234,29 @@ impl Tree {
         };
         let place = self.place(level, into);
         let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
-        self.install(Edit { persisted: load.seqno, removed: Vec::new(), added }, |state, _| {
-            state.loads.pop();
-        })?;
-        self.persisted.fetch_max(load.seqno, Ordering::Release);
+        let edit = Edit { persisted: load.seqno, removed: Vec::new(), added };
+        if self.install(state, edit, |state, _| _ = state.loads.pop())? {
+            self.persisted.fetch_max(load.seqno, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Has the manifest say that a clear took away all there was.
+    fn take_away(&self, seqno: Seqno) -> Result<()> {
+        self.context.host.sync_log(seqno)?;
+        let mut manifest = lock(&self.manifest);
+        let clearing = self.state.load().clearing.clone();
+        // If another one came meanwhile, that is due now.
+        let Some(clearing) = clearing.filter(|clearing| clearing.seqno == seqno) else {
+            return Ok(());
+        };
+        let removed = clearing.version.tables().map(|table| table.meta.id).collect();
+        let edit = Edit { persisted: seqno, removed, added: Vec::new() };
+        self.record(&mut manifest, &edit, &Version::default())?;
+        self.change_state(|state| state.set_cleared(seqno));
+        self.persisted.fetch_max(seqno, Ordering::Release);
+        let loaded = clearing.loads.iter().flat_map(|load| load.run.tables());
+        loaded.chain(clearing.version.tables()).for_each(|table| table.set_obsolete());
         Ok(())
     }
 
@@ -252,20 +269,21 @@ impl Tree {
     }
 
     /// Does what is due and installs the result; false if told to stop.
-    fn compact_choice(&self, choice: &Choice) -> Result<bool> {
+    fn compact_choice(&self, state: &State, choice: &Choice) -> Result<bool> {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         match choice.work {
             Change::Move => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
-                self.install(Edit { persisted: 0, removed, added }, |_, _| {})?;
+                self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
                 return Ok(true);
             }
-            Change::Drop => self.drop_tables(removed)?,
+            Change::Drop => self.drop_tables(state, removed)?,
             Change::Merge => {
-                let Some(tables) = self.merge(&choice.inputs, place)? else { return Ok(false) };
+                let tables = self.merge(&state.version, &choice.inputs, place)?;
+                let Some(tables) = tables else { return Ok(false) };
                 let added = tables.into_iter().map(|table| (place, table)).collect();
-                self.install(Edit { persisted: 0, removed, added }, |_, _| {})?;
+                self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
             }
         }
         choice.inputs.iter().for_each(|table| table.set_obsolete());
@@ -276,10 +294,10 @@ impl Tree {
     /// Merges tables into new ones for `place`; `None` if told to stop.
     fn merge(
         &self,
+        version: &Version,
         inputs: &[Arc<TableFile>],
         place: Place,
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
-        let version = Arc::clone(&self.state.load().version);
         let ids: HashSet<u64> = inputs.iter().map(|table| table.meta.id).collect();
         let behind = version.behind(place);
         let is_deepest = |key: &[u8]| {
@@ -296,9 +314,10 @@ impl Tree {
 
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
     /// no more, go on seeing it for as long as they hold it.
-    fn drop_tables(&self, removed: Vec<u64>) -> Result<()> {
+    fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<()> {
         let to = self.context.visibility.published() + 1;
-        self.install(Edit { persisted: 0, removed, added: Vec::new() }, |state, version| {
+        let edit = Edit { persisted: 0, removed, added: Vec::new() };
+        self.install(state, edit, |state, version| {
             let before = State { version, ..state.clone() };
             state.earlier.push(to, false, &before);
         })?;
@@ -368,31 +387,75 @@ impl Tree {
         TableOptions { block_size: options.data_block_size() as usize, filter_bits_per_key }
     }
 
-    /// Records a change of the version and lets readers see it. If there is no space for the record, nothing
-    /// has changed, and the tables added are removed. If recording fails otherwise, it is unknown what is on
-    /// disk: writes are refused from then on, and no file that either outcome needs is removed.
-    /// `change` is given the version of before.
-    fn install(&self, edit: Edit, change: impl FnOnce(&mut State, Arc<Version>)) -> Result<()> {
+    /// Records a change of the version, which began with the state `since`, and lets readers see it; `change` is
+    /// given the version of before. False if nothing has changed because all has been taken away since then.
+    fn install(
+        &self,
+        since: &State,
+        edit: Edit,
+        change: impl FnOnce(&mut State, Arc<Version>),
+    ) -> Result<bool> {
         let mut manifest = lock(&self.manifest);
-        let version = self.state.load().version.with(&edit.removed, &edit.added);
+        let state = self.state.load_full();
+        if state.cleared != since.cleared {
+            return Ok(false);
+        }
+        let version = state.version.with(&edit.removed, &edit.added).map(Arc::new);
         let version = version.ok_or_else(|| {
             Error::corruption(&self.home.dir, 0, "a compaction does not fit the tables there are")
         })?;
-        if let Err(error) = manifest.record(&edit, &version) {
-            if error.kind() == ErrorKind::NoSpace {
-                let old = |id: &u64| edit.removed.contains(id);
-                let new = edit.added.iter().filter(|(_, table)| !old(&table.meta.id));
-                new.for_each(|(_, table)| table.set_obsolete());
-                return Err(error);
+        self.record(&mut manifest, &edit, &version)?;
+        self.change_state(|state| match &mut state.clearing {
+            // It came while this was recorded: what was added goes with all the rest.
+            Some(clearing) => clearing.version = version,
+            None => {
+                let before = std::mem::replace(&mut state.version, version);
+                change(state, before);
             }
-            self.context.host.poison(&error);
-            return Err(Error::Poisoned { cause: error.to_string().into() });
-        }
-        self.change_state(|state| {
-            let before = std::mem::replace(&mut state.version, Arc::new(version));
-            change(state, before);
         });
-        Ok(())
+        Ok(true)
+    }
+
+    /// The same for an edit that adds tables which have just been written: they are removed if nothing has changed.
+    fn install_written(
+        &self,
+        since: &State,
+        edit: Edit,
+        change: impl FnOnce(&mut State, Arc<Version>),
+    ) -> Result<bool> {
+        let written = edit.added.clone();
+        let installed = self.install(since, edit, change);
+        let is_in_vain = match &installed {
+            Ok(is_installed) => !is_installed,
+            Err(error) => error.kind() == ErrorKind::NoSpace,
+        };
+        if is_in_vain {
+            written.iter().for_each(|(_, table)| table.set_obsolete());
+        }
+        installed
+    }
+
+    /// Records a change, after which the manifest says `version`. If there is no space for the record, nothing has
+    /// changed. If recording fails otherwise, it is unknown what is on disk: writes are refused from then on, and no
+    /// file that either outcome needs is removed.
+    fn record(&self, manifest: &mut Manifest, edit: &Edit, version: &Version) -> Result<()> {
+        manifest.record(edit, version).map_err(|error| match error.kind() {
+            ErrorKind::NoSpace => error,
+            _ => {
+                self.context.host.poison(&error);
+                Error::Poisoned { cause: error.to_string().into() }
+            }
+        })
+    }
+}
+
+impl Clear for Tree {
+    fn clear(&self, _before: Seqno, seqno: Seqno) {
+        let memtables = Memtables::new(&self.context.budget);
+        // While the log is replayed nobody reads; what is replayed to be read only is not changed any more.
+        let has_readers = !self.context.read_only;
+        self.change_state(|state| state.clear(seqno, memtables, has_readers));
+        self.schedule_flush();
     }
 }
 
@@ -434,7 +497,7 @@ impl Engine for Tree {
     }
 
     fn persist(&self) -> Result<()> {
-        match self.cut_up_to() {
+        match self.state.load().cut_up_to() {
             0 => Ok(()),
             last => self.wait_persisted(last),
         }
@@ -445,9 +508,11 @@ impl Engine for Tree {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        let state = self.state.load();
-        let load = state.loads.last().map(|load| load.seqno);
-        state.memtables.oldest().into_iter().chain(load).min()
+        self.state.load().oldest_unpersisted()
+    }
+
+    fn as_clear(&self) -> Result<&dyn Clear> {
+        Ok(self)
     }
 
     fn load(&self) -> Result<Box<dyn Load>> {
@@ -484,8 +549,9 @@ impl Engine for Tree {
     fn compact(&self) -> Result<()> {
         self.persist()?;
         let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
-        let everything = self.policy.everything(&self.state.load().version);
-        let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&choice));
+        let state = self.state.load_full();
+        let everything = self.policy.everything(&state.version);
+        let finished = everything.map_or(Ok(true), |choice| self.compact_choice(&state, &choice));
         drop(compacting);
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
@@ -501,8 +567,9 @@ impl Engine for Tree {
             self.schedule_flush();
         }
         self.schedule_compaction();
-        let settled =
-            |jobs: &Status| jobs.is_idle() && !self.is_flush_due() && self.due().is_none();
+        let settled = |jobs: &Status| {
+            jobs.is_idle() && !self.is_flush_due() && self.due(&self.state.load()).is_none()
+        };
         self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
 

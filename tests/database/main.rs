@@ -1,6 +1,7 @@
 //! One binary for the tests of the whole database through its public interface.
 
 mod architecture;
+mod clears;
 mod conformance;
 mod crash;
 mod ends;

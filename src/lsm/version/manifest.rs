@@ -120,15 +120,19 @@ impl Manifest {
         self.numbers.next_id = self.numbers.next_id.max(id + 1);
     }
 
-    /// Records a change, durable on return; `version` is the version with the change. After an error it is
-    /// unknown whether the change will be there at the next opening.
+    /// Records a change, durable on return; `version` is the version with the change. After `NoSpace` nothing
+    /// has changed. After another error it is unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<()> {
         let Self { edits: Log::Open(edits), numbers } = self else {
             unreachable!("only a writable database changes its manifest")
         };
-        numbers.persisted = numbers.persisted.max(edit.persisted);
-        let bytes = encode(*numbers, &edit.removed, &edit.added);
-        edits.append(&bytes, || numbers.snapshot(version))
+        let persisted = numbers.persisted.max(edit.persisted);
+        let next = Numbers { persisted, ..*numbers };
+        let bytes = encode(next, &edit.removed, &edit.added);
+        edits.append(&bytes, || next.snapshot(version))?;
+        // Not before: what has not been recorded must not be said by the next edit.
+        *numbers = next;
+        Ok(())
     }
 }
 
@@ -337,6 +341,25 @@ mod tests {
             let error = Manifest::open(&home, DATABASE).unwrap_err();
             assert!(error.to_string().contains("an edit says what cannot be"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_there_was_no_space_for_is_not_said_by_the_next_edit() {
+        let (fs, home) = (crate::vfs::MemoryFs::new(), sample::home());
+        fs.create_dir(&home.dir).unwrap();
+        let home = Arc::try_unwrap(home).unwrap();
+        let home = Arc::new(Home { fs: Arc::new(fs.clone()), ..home });
+        let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+        let flush = Edit { persisted: 7, ..Edit::default() };
+        fs.quota(Some(0));
+        let error = manifest.record(&flush, &Version::default()).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::NoSpace);
+        fs.quota(None);
+        manifest.record(&Edit::default(), &Version::default()).unwrap();
+        assert_eq!(manifest.persisted(), 0);
+        assert_eq!(Manifest::open(&home, DATABASE).unwrap().0.persisted(), 0);
+        manifest.record(&flush, &Version::default()).unwrap();
+        assert_eq!(Manifest::open(&home, DATABASE).unwrap().0.persisted(), 7);
     }
 
     #[test]
