@@ -13,7 +13,7 @@
 //! NAME-000001:  header  watermark  snapshot  edit  edit ...
 //! offset  size
 //!      0     8  magic "TBD-EDT\n"
-//!      8     4  format version: that of the edits, which each kind of edit log counts by itself
+//!      8     4  version: that of the edits, which each kind of edit log counts by itself
 //!     12     4  zero
 //!     16     8  identity of the database
 //!     24     8  number of the file
