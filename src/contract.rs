@@ -52,6 +52,17 @@ pub(crate) trait Load: Send {
     fn wait(&mut self) -> Result<()>;
 }
 
+/// An engine that can be emptied at once, whatever it holds.
+pub(crate) trait Clear {
+    /// Takes away all that was written, up to `before`, as the write `seqno`: readers below that number go on seeing it,
+    /// until it is published all, and then those that are [held](Visibility::hold). Called under the commit lock, between
+    /// batches, or when the log is replayed. Cannot fail: what has to be done in files is done in the background.
+    ///
+    /// It counts as [not persisted](Engine::oldest_unpersisted), with all that it took away and was not, until the
+    /// engine's own files say so.
+    fn clear(&self, before: Seqno, seqno: Seqno);
+}
+
 /// What engines may ask of the database around them.
 pub(crate) trait Host: Send + Sync {
     /// Makes the log safe from power loss at least up to `seqno`, before an engine persists that far:
@@ -112,6 +123,15 @@ pub(crate) trait Engine: Send + Sync {
     fn end_replay(&self) -> Result<()> {
         Ok(())
     }
+    /// The engine as one that can be emptied.
+    ///
+    /// # Errors
+    /// `Unsupported` if it cannot be.
+    fn as_clear(&self) -> Result<&dyn Clear> {
+        Err(Error::Unsupported(
+            "this engine cannot be emptied at once; delete its keys, or use a keyspace on another engine".into(),
+        ))
+    }
     /// Whether [`check_write`](Self::check_write) may refuse anything: the same at all times.
     fn checks_writes(&self) -> bool {
         false
@@ -163,7 +183,9 @@ pub(crate) trait Engine: Send + Sync {
     /// `Unsupported` if the engine has no other way of writing than one by one; what creating a file gives.
     fn load(&self) -> Result<Box<dyn Load>> {
         Err(Error::Unsupported(
-            "this engine cannot be loaded with sorted records; write them in batches, or use a skip keyspace".into(),
+            "this engine cannot be loaded with sorted records; write them in batches, or use an LSM-tree or a skip \
+             keyspace"
+                .into(),
         ))
     }
     /// The newest visible value of `key` at `point`.

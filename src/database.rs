@@ -749,6 +749,7 @@ mod tests {
     use super::*;
     use crate::base::Slice;
     use crate::cursor::Range;
+    use crate::options::EngineKind;
     use crate::vfs::{Fs, MemoryFs, PowerCut};
 
     fn open(fs: &MemoryFs) -> Database {
@@ -792,9 +793,14 @@ mod tests {
         guard
     }
 
-    /// A skip keyspace with a load that has not been persisted, and is not before the guard is dropped.
-    fn with_pending_load(db: &Database) -> (Keyspace, mpsc::Sender<()>) {
-        let keyspace = db.keyspace("main", KeyspaceOptions::skip()).unwrap();
+    /// Those that take loads, and what their files are called.
+    fn loaded_engines() -> [(KeyspaceOptions, &'static str); 2] {
+        [(KeyspaceOptions::skip(), "sorted"), (KeyspaceOptions::lsm(), "table")]
+    }
+
+    /// A keyspace with a load that has not been persisted, and is not before the guard is dropped.
+    fn with_pending_load(db: &Database, options: KeyspaceOptions) -> (Keyspace, mpsc::Sender<()>) {
+        let keyspace = db.keyspace("main", options).unwrap();
         let guard = block_flushes(db);
         keyspace.put("before", "v").unwrap();
         load(db, keyspace.target());
@@ -816,16 +822,23 @@ mod tests {
 
     #[test]
     fn recovery_puts_loads_back_in_their_place() {
+        for (options, extension) in loaded_engines() {
+            check_recovery_of_loads(options, extension);
+        }
+    }
+
+    fn check_recovery_of_loads(options: KeyspaceOptions, extension: &str) {
         let fs = MemoryFs::new();
         let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
-        let (keyspace, guard) = with_pending_load(&db);
+        let (keyspace, guard) = with_pending_load(&db, options);
         keyspace.put("behind", "v").unwrap();
         db.inner.committer().write_out().unwrap();
         let killed = fs.fork();
-        let name = "/db/keyspaces/1/000001.sorted";
+        let name = &format!("/db/keyspaces/1/000001.{extension}");
+        let foreign = &format!("000007.{extension}");
         let is_there = |fs: &MemoryFs| fs.kind(name.as_ref()).unwrap().is_some();
         assert!(is_there(&killed));
-        killed.write_file("/db/keyspaces/1/000007.sorted".as_ref(), b"begun").unwrap();
+        killed.write_file(&Path::new("/db/keyspaces/1").join(foreign), b"begun").unwrap();
         let expected = ["before", "behind", "loaded"];
         for read_only in [true, false] {
             let builder = Database::builder("/db").file_system(Arc::new(killed.fork()));
@@ -835,7 +848,7 @@ mod tests {
             assert_eq!(keys(found.iter()), expected);
             if !read_only {
                 let names = replayed.inner.shared.fs.list("/db/keyspaces/1".as_ref()).unwrap();
-                assert!(!names.contains(&"000007.sorted".into()), "nobody needed it");
+                assert!(!names.contains(foreign), "nobody needed it");
                 found.persist().unwrap();
                 assert_eq!(found.target().engine.persisted(), 3);
                 assert_eq!(keys(found.iter()), expected);
@@ -862,39 +875,49 @@ mod tests {
 
     #[test]
     fn persisting_takes_in_loads_that_are_pending() {
-        for (writes, holds) in [(false, false), (false, true), (true, false), (true, true)] {
-            let fs = MemoryFs::traced();
-            let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
-            let keyspace = db.keyspace("main", KeyspaceOptions::skip()).unwrap();
-            keyspace.put("first", "v").unwrap();
-            keyspace.persist().unwrap();
-            let _guard = block_flushes(&db);
-            let mut expected = vec!["first", "loaded"];
-            if writes {
-                keyspace.put("before", "v").unwrap();
-                expected.insert(0, "before");
+        for (options, _) in loaded_engines() {
+            for writes in [false, true] {
+                check_persisting_of_loads(options.clone(), writes, false);
+                check_persisting_of_loads(options.clone(), writes, true);
             }
-            let snapshot = holds.then(|| db.snapshot());
-            load(&db, keyspace.target());
-            keyspace.persist().unwrap();
-            assert_eq!(keyspace.target().engine.persisted(), db.stats().last_seqno);
-            assert_eq!(keys(keyspace.iter()), expected);
-            if let Some(snapshot) = snapshot {
-                expected.pop();
-                assert_eq!(keys(snapshot.iter(&keyspace)), expected);
-                expected.push("loaded");
-            }
-            let image = fs.image(fs.operations(), PowerCut::DropUnsynced);
-            assert_eq!(keys(open(&image).open_keyspace("main").unwrap().iter()), expected);
         }
+    }
+
+    fn check_persisting_of_loads(options: KeyspaceOptions, writes: bool, holds: bool) {
+        let fs = MemoryFs::traced();
+        let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+        let flushes = options.engine == EngineKind::Lsm;
+        let keyspace = db.keyspace("main", options).unwrap();
+        keyspace.put("first", "v").unwrap();
+        keyspace.persist().unwrap();
+        let mut guard = Some(block_flushes(&db));
+        let mut expected = vec!["first", "loaded"];
+        if writes {
+            keyspace.put("before", "v").unwrap();
+            expected.insert(0, "before");
+        }
+        let snapshot = holds.then(|| db.snapshot());
+        load(&db, keyspace.target());
+        // A skip keyspace does not wait for its flushes.
+        guard.take_if(|_| flushes);
+        keyspace.persist().unwrap();
+        assert_eq!(keyspace.target().engine.persisted(), db.stats().last_seqno);
+        assert_eq!(keys(keyspace.iter()), expected);
+        if let Some(snapshot) = snapshot {
+            expected.pop();
+            assert_eq!(keys(snapshot.iter(&keyspace)), expected);
+            expected.push("loaded");
+        }
+        let image = fs.image(fs.operations(), PowerCut::DropUnsynced);
+        assert_eq!(keys(open(&image).open_keyspace("main").unwrap().iter()), expected);
     }
 
     #[test]
     fn a_load_of_an_engine_that_takes_none_cannot_be() {
         let fs = MemoryFs::new();
         let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
-        let (keyspace, _guard) = with_pending_load(&db);
-        let other = db.keyspace("other", KeyspaceOptions::lsm()).unwrap();
+        let (keyspace, _guard) = with_pending_load(&db, KeyspaceOptions::skip());
+        let other = db.keyspace("other", KeyspaceOptions::hash()).unwrap();
         let id = other.target().id;
         let wrong = Target::new(id, true, Arc::clone(&keyspace.target().engine));
         load(&db, &wrong);
@@ -908,7 +931,7 @@ mod tests {
     fn a_load_of_a_keyspace_that_is_not_there_cannot_be() {
         let fs = Arc::new(MemoryFs::new());
         let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
-        let (keyspace, _guard) = with_pending_load(&db);
+        let (keyspace, _guard) = with_pending_load(&db, KeyspaceOptions::skip());
         let unknown = Target::new(9, true, Arc::clone(&keyspace.target().engine));
         load(&db, &unknown);
         db.inner.committer().write_out().unwrap();
@@ -921,7 +944,7 @@ mod tests {
     fn other_engines_are_not_loaded() {
         let fs = MemoryFs::new();
         let db = open(&fs);
-        for options in [KeyspaceOptions::lsm(), KeyspaceOptions::hash(), KeyspaceOptions::btree()] {
+        for options in [KeyspaceOptions::hash(), KeyspaceOptions::btree()] {
             let keyspace = db.keyspace(&options.engine.to_string(), options).unwrap();
             let error = keyspace.load_sorted([("key", "value")]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);

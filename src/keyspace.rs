@@ -154,16 +154,40 @@ impl Keyspace {
         self.database.committer().commit(writes, durability)
     }
 
-    /// Writes many records whose keys ascend, straight into a file of the keyspace's own, past log and memtable. Gives
-    /// how many there were. Only skip keyspaces can do it.
+    /// Empties the keyspace, with the database's durability: as by one write that deletes every key, at a cost that does
+    /// not depend on how many there are. Snapshots, ranges and cursors from before go on seeing what was there; its files
+    /// are removed in the background when the last of those is gone. Not for hash keyspaces, whose keys are in one index in
+    /// memory.
+    ///
+    /// # Errors
+    /// `Unsupported` in a hash keyspace; `NoSpace`, after which nothing has changed; `Io`, after which the database is
+    /// `Poisoned`; `ReadOnly`, `Closed`.
+    pub fn clear(&self) -> Result<()> {
+        self.clear_with(self.database.durability())
+    }
+
+    /// Like [`clear`](Self::clear), with a durability of its own.
+    ///
+    /// # Errors
+    /// Those of [`clear`](Self::clear).
+    pub fn clear_with(&self, durability: Durability) -> Result<()> {
+        self.database.check_writable()?;
+        let target = &self.open.target;
+        let engine = target.engine.as_clear()?;
+        self.database.committer().commit_clear(target, engine, durability)
+    }
+
+    /// Writes many records whose keys ascend, straight into files of the keyspace's own, past log and memtable. Gives
+    /// how many there were. LSM-trees and skip keyspaces can do it.
     ///
     /// The records become visible all at once, as one write that is newer than all before it: what becomes of a key that
     /// has a value already is what becomes of it by a put. When the call returns they survive power loss, also in a
     /// keyspace without the log. A crash before that leaves all of them or none, and never what was written after them
     /// without them.
     ///
-    /// Cost: each record is written once, and again when files are merged; syncs at the end. Where too many files wait to
-    /// be merged, it waits first. Other writers go on meanwhile. Memory does not grow with the number of records.
+    /// Cost: each record is written once, and again when files are merged; syncs at the end. In an LSM-tree the files go
+    /// at once as deep as they may without meeting keys that are there, and are not merged above that. Where too many
+    /// files wait to be merged, it waits first. Other writers go on meanwhile. Memory does not grow with the number of records.
     ///
     /// # Errors
     /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key

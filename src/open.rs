@@ -519,6 +519,7 @@ fn replay(
                     target.engine.apply(&contract::Write { seqno, kind, key, value });
                 }
                 Logged::Load { described, .. } => target.engine.replay_load(seqno, described)?,
+                Logged::Clear { .. } => target.engine.as_clear()?.clear(seqno - 1, seqno),
             }
         }
         if replayed {

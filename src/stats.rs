@@ -180,6 +180,8 @@ pub struct SkipStats {
 pub struct LevelStats {
     /// 0 is the newest.
     pub level: u32,
+    /// Runs: tables that follow one another. Those of one level may overlap.
+    pub runs: u64,
     /// Table files.
     pub tables: u64,
     /// Bytes in them.

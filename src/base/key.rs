@@ -89,6 +89,12 @@ impl Trailer {
         self.0 as u8 == APART
     }
 
+    /// The same of the write `seqno`, if this one says no number, 0; the same if `seqno` is 0.
+    #[inline]
+    pub(crate) fn numbered(self, seqno: Seqno) -> Self {
+        Self(self.0 | seqno << 8)
+    }
+
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
@@ -160,6 +166,8 @@ mod tests {
         assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", old)), Ordering::Less);
         assert_eq!(compare((b"k", Trailer::visible_at(1)), (b"k", new)), Ordering::Greater);
         assert_eq!(Trailer::from_bits(7), None);
+        assert_eq!(Trailer::new(0, Kind::Put).numbered(9), Trailer::new(9, Kind::Put));
+        assert_eq!(old.numbered(0), old);
     }
 
     #[test]

@@ -197,6 +197,15 @@ pub(super) struct Rewritten {
     pub(super) is_complete: bool,
 }
 
+impl Rewritten {
+    /// A tree without records.
+    pub(super) const EMPTY: Self = Self {
+        top: None,
+        counts: Counts { records: 0, leaves: 0, inner: 0, overflow_pages: 0 },
+        is_complete: true,
+    };
+}
+
 impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
     /// A walk over `root`, whose nodes and records are `counts`, that ends early when it has taken `most_pages`, and
     /// fails with `Closed` when `stop` says so.

@@ -64,6 +64,12 @@ impl Root {
         Ok(Arc::new(Self { seqno, top, file, pages, lent, branch, kept }))
     }
 
+    /// A tree without records, which reads nothing of the file.
+    pub(super) fn empty(seqno: Seqno, file: Arc<PageFile>) -> Arc<Self> {
+        let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
+        Arc::new(Self { seqno, top: None, file, pages: 0, lent: None, branch, kept })
+    }
+
     /// The node at `at`, which must be one of `level`.
     #[inline]
     pub(super) fn node(&self, at: Pointer, level: u8) -> Result<Node<'_>> {

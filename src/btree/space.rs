@@ -126,6 +126,22 @@ impl Space {
         }
     }
 
+    /// Gives up all pages that are in use, but for `kept`, which the tree of `version` does without.
+    pub(super) fn give_all(&mut self, kept: Option<(u64, u64)>, version: u64) {
+        let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);
+        let free = self.free.iter().map(|(&page, &count)| (page, count));
+        let mut unused: Vec<_> = free.chain(pending.copied()).chain(kept).collect();
+        unused.push((self.end, 0));
+        unused.sort_unstable();
+        let mut at = Pointer::FIRST_PAGE;
+        for (page, count) in unused {
+            if page > at {
+                self.give(at, page - at, version);
+            }
+            at = at.max(page + count);
+        }
+    }
+
     /// The checkpoint is safe: what was given up for it is free when its readers are gone.
     pub(super) fn commit(&mut self) {
         self.taken.clear();

@@ -30,10 +30,10 @@ use super::writer::{self, Writer};
 use crate::base::{Kind, ReadPoint, Seqno, Slice, Trailer};
 use crate::budget::PageMemory;
 use crate::cache::BlockCache;
-use crate::contract::{Context, Engine, Write};
+use crate::contract::{Clear, Context, Engine, Write};
 use crate::error::{Error, Result};
 use crate::iter::{Either, Merge, OrderedCursor, Visible};
-use crate::jobs::{Jobs, Work};
+use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, MemtableCursor, Memtables};
 use crate::options::{EngineKind, MemtableKind, TreeOptions};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
@@ -56,26 +56,78 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 struct State {
     memtables: Memtables,
     root: Arc<Root>,
-    /// Trees that snapshots see, oldest first.
-    older: Vec<Arc<Root>>,
+    /// What snapshots see, oldest first.
+    older: Vec<Older>,
     /// What the file holds, and how many of its pages nobody uses.
     meta: Meta,
     unused: u64,
+    /// The number of the last clear; 0 if there was none.
+    cleared: Seqno,
+    /// One that the file does not have yet. Until it does, `root` is a tree without records that is nowhere else.
+    clearing: Option<Clearing>,
+}
+
+/// A tree that snapshots see.
+#[derive(Clone)]
+struct Older {
+    root: Arc<Root>,
+    /// What is in front of it, if a clear took that away with it.
+    memtables: Option<Memtables>,
+}
+
+/// A clear that the file does not have yet.
+#[derive(Clone, Copy)]
+struct Clearing {
+    seqno: Seqno,
+    /// The first write that had not been persisted before it.
+    oldest: Seqno,
 }
 
 impl State {
-    /// The tree that a reader at `seqno` sees, and whether memtables come before it.
+    /// The tree that a reader at `seqno` sees, and what memtables come before it.
     #[inline]
-    fn tree_at(&self, seqno: Seqno) -> (&Arc<Root>, bool) {
+    fn tree_at(&self, seqno: Seqno) -> (&Arc<Root>, Option<&Memtables>) {
         if seqno >= self.root.seqno {
-            return (&self.root, true);
+            return (&self.root, Some(&self.memtables));
         }
-        let behind = self.older.partition_point(|older| older.seqno <= seqno);
-        match behind.checked_sub(1) {
-            Some(at) => (&self.older[at], false),
+        let behind = self.older.partition_point(|older| older.root.seqno <= seqno);
+        match behind.checked_sub(1).map(|at| &self.older[at]) {
+            Some(older) => (&older.root, older.memtables.as_ref()),
             // Only states that are held are read, and those are kept.
-            None => (&self.root, true),
+            None => (&self.root, Some(&self.memtables)),
         }
+    }
+
+    /// The first write that the file does not have.
+    fn oldest_unpersisted(&self) -> Option<Seqno> {
+        let clearing = self.clearing.map(|clearing| clearing.oldest);
+        clearing.into_iter().chain(self.memtables.oldest()).min()
+    }
+
+    /// The number up to which something has been cut that the file does not have; 0 if nothing has.
+    fn cut_up_to(&self) -> Seqno {
+        let clearing = self.clearing.map(|clearing| clearing.seqno);
+        let frozen = self.memtables.frozen.first().map(|frozen| frozen.last);
+        clearing.into_iter().chain(frozen).max().unwrap_or(0)
+    }
+
+    /// The same for what is due first.
+    fn due(&self) -> Seqno {
+        let frozen = self.memtables.oldest_frozen().map(|frozen| frozen.last);
+        self.clearing.map(|clearing| clearing.seqno).or(frozen).unwrap_or(0)
+    }
+
+    /// Takes away all there is, as the write `seqno`, and goes on with `memtables`, which are empty. What was there stays
+    /// for readers below that number.
+    fn clear(&mut self, seqno: Seqno, memtables: Memtables) {
+        let oldest = self.oldest_unpersisted().unwrap_or(seqno);
+        let memtables = std::mem::replace(&mut self.memtables, memtables);
+        memtables.set_flushed();
+        let root = Root::empty(seqno, Arc::clone(&self.root.file));
+        let root = std::mem::replace(&mut self.root, root);
+        self.older.push(Older { root, memtables: Some(memtables) });
+        self.cleared = seqno;
+        self.clearing = Some(Clearing { seqno, oldest });
     }
 }
 
@@ -154,7 +206,8 @@ impl Store {
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(MemtableKind::default(), &context.budget);
         let unused = writer.space().unused();
-        let state = State { memtables, root, older: Vec::new(), meta, unused };
+        let (older, cleared, clearing) = (Vec::new(), 0, None);
+        let state = State { memtables, root, older, meta, unused, cleared, clearing };
         Ok(Arc::new_cyclic(|this| Self {
             jobs: Jobs::new(&context),
             state: ArcSwap::from_pointee(state),
@@ -185,11 +238,14 @@ impl Store {
     fn forget_older(&self, state: &mut State) {
         let State { root, older, .. } = state;
         let ends: Vec<_> =
-            older.iter().skip(1).map(|older| older.seqno).chain([root.seqno]).collect();
+            older.iter().skip(1).map(|older| older.root.seqno).chain([root.seqno]).collect();
         let mut ends = ends.into_iter();
+        let visibility = &self.context.visibility;
+        // Until a clear is published, anybody may become a reader of what was before it.
+        let published = visibility.published();
         older.retain(|older| {
-            let end = ends.next().unwrap_or(older.seqno);
-            self.context.visibility.is_held_between(older.seqno, end)
+            let end = ends.next().unwrap_or(older.root.seqno);
+            published < end || visibility.is_held_between(older.root.seqno, end)
         });
     }
 
@@ -207,26 +263,57 @@ impl Store {
         self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
-    /// The flush job: one checkpoint, then room for other keyspaces. A checkpoint of scattered writes takes longer than
+    /// The flush job: one clear or checkpoint, then room for other keyspaces. A checkpoint of scattered writes takes longer than
     /// writers take for the next memtable.
     fn flush_one(&self) {
         let Some(running) = self.jobs.begin(Work::Flush) else { return };
-        let frozen = self.state.load().memtables.oldest_frozen().cloned();
-        if let Some(frozen) = frozen
-            && running.persistently(|| self.checkpoint(&frozen)).is_some()
-        {
+        if running.persistently(|| self.flush_oldest()).is_some() {
             self.jobs.notify();
             self.context.host.persisted();
         }
         drop(running);
-        let is_due = !self.state.load().memtables.frozen.is_empty();
-        if is_due && self.jobs.trouble_of(Work::Flush).is_none() {
+        if self.is_flush_due() && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
         }
     }
 
+    fn is_flush_due(&self) -> bool {
+        self.state.load().due() > 0
+    }
+
+    /// Brings the oldest of what the file does not have there.
+    fn flush_oldest(&self) -> Result<()> {
+        let state = self.state.load_full();
+        match (state.clearing, state.memtables.oldest_frozen()) {
+            (Some(clearing), _) => self.take_away(clearing.seqno),
+            (None, Some(frozen)) => self.checkpoint(&state, frozen),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Makes the file hold a tree without records, as a clear left it.
+    fn take_away(&self, seqno: Seqno) -> Result<()> {
+        self.context.host.sync_log(seqno)?;
+        let mut writer = lock(&self.writer);
+        // If another one came meanwhile, that is due now.
+        if self.state.load().due() != seqno {
+            return Ok(());
+        }
+        let root = writer.clear(seqno)?;
+        self.reach.fetch_max(seqno, Ordering::Release);
+        self.change_state(|state| {
+            (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
+            if state.clearing.take_if(|clearing| clearing.seqno == seqno).is_some() {
+                state.root = root;
+            }
+        });
+        self.persisted.fetch_max(seqno, Ordering::Release);
+        self.cut_end_if_can(&mut writer);
+        Ok(())
+    }
+
     /// Merges a frozen memtable into the tree.
-    fn checkpoint(&self, frozen: &Frozen) -> Result<()> {
+    fn checkpoint(&self, since: &State, frozen: &Frozen) -> Result<()> {
         let Frozen { memtable, last } = frozen;
         let last = *last;
         let visibility = &self.context.visibility;
@@ -238,18 +325,24 @@ impl Store {
         self.context.host.sync_log(last)?;
         let mut writer = lock(&self.writer);
         let stop = || self.jobs.is_stopping();
-        let mut root = Arc::clone(&self.state.load().root);
+        let state = self.state.load_full();
+        if state.cleared != since.cleared {
+            return Ok(());
+        }
+        let mut root = Arc::clone(&state.root);
+        drop(state);
         let mut counts = writer.meta().counts;
-        let mut older: Vec<Arc<Root>> = Vec::new();
+        let mut older: Vec<Older> = Vec::new();
+        let seen = |root: &Arc<Root>| Older { root: Arc::clone(root), memtables: None };
         let mut after = root.seqno;
         let held = visibility.held_between(after, last);
         for &seqno in &held {
             let mut changes = Changes::new(memtable.cursor(), after, seqno)?;
             if changes.key().is_some() {
                 root = writer.snapshot_root(&root, &mut counts, &mut changes, seqno, &stop)?;
-                older.push(Arc::clone(&root));
+                older.push(seen(&root));
             } else if older.is_empty() {
-                older.push(Arc::clone(&root));
+                older.push(seen(&root));
             }
             after = seqno;
         }
@@ -265,13 +358,16 @@ impl Store {
             root = writer.commit(&made, persisted, last)?;
             counts = made.counts;
             self.reach.fetch_max(last, Ordering::Release);
-            self.install(&writer, &root, |state| {
+            let is_installed = self.install(&writer, &root, |state| {
                 state.older.extend(older.take().into_iter().flatten());
                 if made.is_complete {
                     let is_this = |oldest: &mut Frozen| Arc::ptr_eq(&oldest.memtable, memtable);
                     state.memtables.frozen.pop_if(is_this);
                 }
             });
+            if !is_installed {
+                return Ok(());
+            }
             if made.is_complete {
                 break;
             }
@@ -280,20 +376,30 @@ impl Store {
         memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         drop(root);
-        // The checkpoint has been made, and must not be made again.
-        if let Err(error) = self.cut_end(&mut writer, false) {
-            log::warn!("cannot cut off what is free: {error}");
-        }
+        self.cut_end_if_can(&mut writer);
         Ok(())
     }
 
-    /// Lets readers see the tree that the file holds now, and what else changes with it.
-    fn install(&self, writer: &Writer, root: &Arc<Root>, change: impl FnOnce(&mut State)) {
+    /// Lets readers see the tree that the file holds now, and what else changes with it. False if a clear has come that
+    /// the file does not have: they go on seeing what that left.
+    fn install(&self, writer: &Writer, root: &Arc<Root>, change: impl FnOnce(&mut State)) -> bool {
+        let mut is_installed = false;
         self.change_state(|state| {
-            state.root = Arc::clone(root);
             (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
-            change(state);
+            is_installed = state.clearing.is_none();
+            if is_installed {
+                state.root = Arc::clone(root);
+                change(state);
+            }
         });
+        is_installed
+    }
+
+    /// Cuts many free pages off the end of the file. What was made before must not be made again if that fails.
+    fn cut_end_if_can(&self, writer: &mut Writer) {
+        if let Err(error) = self.cut_end(writer, false) {
+            log::warn!("cannot cut off what is free: {error}");
+        }
     }
 
     /// Cuts free pages off the end of the file.
@@ -336,7 +442,12 @@ impl Store {
         loop {
             self.let_flush_go_first()?;
             let mut writer = lock(&self.writer);
-            let root = Arc::clone(&self.state.load().root);
+            let state = self.state.load_full();
+            if state.clearing.is_some() {
+                continue;
+            }
+            let root = Arc::clone(&state.root);
+            drop(state);
             let most_pages = step(&writer);
             let Meta { counts, persisted, reach, .. } = *writer.meta();
             let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, behind };
@@ -349,10 +460,17 @@ impl Store {
         }
     }
 
-    /// Waits for the checkpoint of the memtable that is due, if it gets on.
+    /// Waits for the checkpoint of the memtable that is due, if it gets on; for a clear that the file does not have in any
+    /// case.
     fn let_flush_go_first(&self) -> Result<()> {
-        let due = self.state.load().memtables.oldest_frozen().map_or(0, |frozen| frozen.last);
-        while self.persisted() < due && self.jobs.trouble_of(Work::Flush).is_none() {
+        let due = self.state.load().due();
+        while self.persisted() < due {
+            if let Some(trouble) = self.jobs.trouble_of(Work::Flush) {
+                match self.state.load().clearing {
+                    Some(_) => return Err(trouble),
+                    None => break,
+                }
+            }
             self.jobs.stop_if_told()?;
             self.jobs.wait_a_while(A_MOMENT);
         }
@@ -432,6 +550,20 @@ fn cache_for(
     }
 }
 
+impl Clear for Store {
+    fn clear(&self, _before: Seqno, seqno: Seqno) {
+        let memtables = Memtables::new(MemtableKind::default(), &self.context.budget);
+        self.change_state(|state| {
+            state.clear(seqno, memtables);
+            if self.context.read_only {
+                // It is read when all has been replayed, and not changed any more.
+                state.older.clear();
+            }
+        });
+        self.schedule_flush();
+    }
+}
+
 impl Engine for Store {
     fn make_writable(&self) -> Result<()> {
         lock(&self.writer).make_safe()
@@ -458,11 +590,10 @@ impl Engine for Store {
     }
 
     fn persist(&self) -> Result<()> {
-        let state = self.state.load();
-        let Some(last) = state.memtables.frozen.first().map(|frozen| frozen.last) else {
+        let last = self.state.load().cut_up_to();
+        if last == 0 {
             return Ok(());
-        };
-        drop(state);
+        }
         self.jobs.forget_trouble(Work::Flush);
         self.schedule_flush();
         self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
@@ -477,14 +608,18 @@ impl Engine for Store {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        self.state.load().memtables.oldest()
+        self.state.load().oldest_unpersisted()
+    }
+
+    fn as_clear(&self) -> Result<&dyn Clear> {
+        Ok(self)
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         let state = self.state.load();
         let seqno = point.seqno();
-        let (root, is_newest) = state.tree_at(seqno);
-        if is_newest && let Some((trailer, value)) = state.memtables.get(key, seqno) {
+        let (root, memtables) = state.tree_at(seqno);
+        if let Some((trailer, value)) = memtables.and_then(|newer| newer.get(key, seqno)) {
             return Ok((trailer.kind() == Kind::Put).then_some(value));
         }
         root.get(key)
@@ -493,8 +628,8 @@ impl Engine for Store {
     fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
         let state = self.state.load();
         let seqno = point.seqno();
-        let (root, is_newest) = state.tree_at(seqno);
-        let newer = |key: &[u8]| is_newest.then(|| state.memtables.get(key, seqno)).flatten();
+        let (root, memtables) = state.tree_at(seqno);
+        let newer = |key: &[u8]| memtables.and_then(|newer| newer.get(key, seqno));
         let mut values = vec![None; keys.len()];
         let (mut left, mut places) = (Vec::new(), Vec::new());
         for (place, key) in keys.iter().enumerate() {
@@ -517,12 +652,10 @@ impl Engine for Store {
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
         let state = self.state.load();
         let seqno = point.seqno();
-        let (root, is_newest) = state.tree_at(seqno);
+        let (root, memtables) = state.tree_at(seqno);
         let tree = TreeCursor::new(Arc::clone(root));
-        let mut parts: Vec<_> = match is_newest {
-            true => state.memtables.cursors().map(PartCursor::Left).collect(),
-            false => Vec::new(),
-        };
+        let memtables = memtables.into_iter().flat_map(Memtables::cursors);
+        let mut parts: Vec<_> = memtables.map(PartCursor::Left).collect();
         if parts.is_empty() {
             return Ok(Box::new(tree));
         }
@@ -550,11 +683,14 @@ impl Engine for Store {
         if self.context.read_only {
             return Ok(());
         }
-        if !self.state.load().memtables.frozen.is_empty() {
+        if !self.state.load().older.is_empty() {
+            self.change_state(|_| {});
+        }
+        if self.is_flush_due() {
             self.schedule_flush();
         }
-        let settled = || self.state.load().memtables.frozen.is_empty();
-        self.jobs.wait_until(|jobs| jobs.is_idle() && settled(), &[Work::Flush, Work::Upkeep])
+        let settled = |jobs: &Status| jobs.is_idle() && !self.is_flush_due();
+        self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
 
     fn prepare_close(&self, last: Seqno) -> Result<()> {
@@ -564,13 +700,19 @@ impl Engine for Store {
     }
 
     fn verify(&self, report: &mut VerifyReport) {
-        let writer = lock(&self.writer);
+        let mut writer = lock(&self.writer);
         let state = self.state.load_full();
-        let root = Arc::clone(&state.root);
-        let subject = Subject { root, meta: state.meta, unused: writer.space().list() };
+        report.entries += state.memtables.entries();
+        let root = match state.clearing {
+            None => Arc::clone(&state.root),
+            Some(_) => match writer.present() {
+                Ok(root) => root,
+                Err(error) => return report.problems.push(error),
+            },
+        };
+        let subject = Subject { root, meta: *writer.meta(), unused: writer.space().list() };
         drop(writer);
         verify::verify(&subject, report);
-        report.entries += state.memtables.entries();
     }
 
     fn active_bytes(&self) -> usize {

@@ -199,6 +199,24 @@ impl Writer {
         }
     }
 
+    /// Makes a tree without records what the file holds, as of `seqno`: all pages of the last one are given up. Errors are
+    /// those of [`commit`](Self::commit).
+    pub(super) fn clear(&mut self, seqno: Seqno) -> Result<Arc<Root>> {
+        self.check_known()?;
+        self.release();
+        self.version += 1;
+        let page_size = self.file.page_size();
+        // That is given up when the next one is written.
+        let list = self.meta.free.map(|free| (free.page, overflow_pages(free.len, page_size)));
+        self.space.give_all(list, self.version);
+        self.commit(&Rewritten::EMPTY, seqno, seqno)
+    }
+
+    /// The tree that the file holds.
+    pub(super) fn present(&mut self) -> Result<Arc<Root>> {
+        self.root(self.meta.top, self.meta.persisted)
+    }
+
     /// The tree as of `seqno` for snapshots that see it: it is in no checkpoint.
     pub(super) fn snapshot_root<C: EntryCursor>(
         &mut self,

@@ -4,14 +4,17 @@
 //! write := kind u8 (0 tombstone, 1 put), keyspace id varint, key length varint, key,
 //!          and for a put: value length varint, value
 //! load  := 2 u8, keyspace id varint, length varint, what the engine says of it
+//! clear := 3 u8, keyspace id varint
 //! ```
 //! A batch has writes only. What was loaded is not in the log: it is in files of the engine, which finds them by what it
-//! said.
+//! said. A clear takes away all that was written to the keyspace before it.
 
 use crate::base::{Kind, varint};
 
 /// The kind of a load.
 const LOAD: u8 = 2;
+/// The kind of a clear.
+const CLEAR: u8 = 3;
 
 /// One decoded write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +52,15 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Option<Entry<'a>> {
 pub(crate) enum Logged<'a> {
     Write(Entry<'a>),
     Load { keyspace: u32, described: &'a [u8] },
+    Clear { keyspace: u32 },
 }
 
 impl Logged<'_> {
     pub(crate) fn keyspace(&self) -> u32 {
         match *self {
-            Self::Write(Entry { keyspace, .. }) | Self::Load { keyspace, .. } => keyspace,
+            Self::Write(Entry { keyspace, .. })
+            | Self::Load { keyspace, .. }
+            | Self::Clear { keyspace } => keyspace,
         }
     }
 }
@@ -66,14 +72,23 @@ pub(crate) fn put_load(out: &mut Vec<u8>, keyspace: u32, described: &[u8]) {
     varint::put_prefixed(out, described);
 }
 
+/// Appends the entry of a clear.
+pub(crate) fn put_clear(out: &mut Vec<u8>, keyspace: u32) {
+    out.push(CLEAR);
+    varint::put(out, u64::from(keyspace));
+}
+
 /// Like [`take`], for what is in the log.
 pub(crate) fn take_logged<'a>(bytes: &mut &'a [u8]) -> Option<Logged<'a>> {
-    let Some((&LOAD, rest)) = bytes.split_first() else {
+    let Some((&kind @ (LOAD | CLEAR), rest)) = bytes.split_first() else {
         return take(bytes).map(Logged::Write);
     };
     *bytes = rest;
     let keyspace = varint::take(bytes)?.try_into().ok()?;
-    Some(Logged::Load { keyspace, described: varint::take_prefixed(bytes)? })
+    Some(match kind {
+        CLEAR => Logged::Clear { keyspace },
+        _ => Logged::Load { keyspace, described: varint::take_prefixed(bytes)? },
+    })
 }
 
 #[cfg(test)]
@@ -97,7 +112,22 @@ mod tests {
         assert_eq!(write, Logged::Write(entry));
         assert!(rest.is_empty());
         assert_eq!(take_logged(&mut &[LOAD, 0xff, 0xff, 0xff, 0xff, 0xff, 0][..]), None);
-        assert_eq!(take_logged(&mut &[3, 1, 0][..]), None);
+        assert_eq!(take_logged(&mut &[4, 1, 0][..]), None);
+    }
+
+    #[test]
+    fn clears_are_in_the_log_and_in_no_batch() {
+        let mut bytes = Vec::new();
+        put_clear(&mut bytes, 300);
+        for cut in 0..bytes.len() {
+            assert_eq!(take_logged(&mut &bytes[..cut]), None);
+        }
+        assert_eq!(take(&mut &bytes[..]), None);
+        bytes.push(9);
+        let rest = &mut &bytes[..];
+        let clear = take_logged(rest).unwrap();
+        assert_eq!((clear, clear.keyspace()), (Logged::Clear { keyspace: 300 }, 300));
+        assert_eq!(*rest, [9]);
     }
 
     #[test]

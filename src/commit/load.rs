@@ -228,7 +228,7 @@ mod tests {
                 assert_eq!(writes.count, 1);
                 let entry = take_logged(&mut &writes.body[..]).unwrap();
                 let load = match entry {
-                    Logged::Write(_) => None,
+                    Logged::Write(_) | Logged::Clear { .. } => None,
                     Logged::Load { keyspace, described } => {
                         assert_eq!(described, b"where it is");
                         Some(keyspace)

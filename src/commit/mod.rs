@@ -10,11 +10,13 @@
 //! Steps 2 to 5 are done under the commit lock by a *leader*: whoever gets the lock commits for all who
 //! queued up behind it, with one write to the log. Step 6 has a leader too: one sync serves all who wait.
 //!
-//! A sorted load takes the same steps with a single number and without writes, see [`load`].
+//! A sorted load takes the same steps with a single number and without writes, see [`load`], and so does emptying a
+//! keyspace, see [`clear`].
 //!
 //! Failures: if nothing was appended (no space, too large), the writer gets the error and everything goes
 //! on. If it is unknown what reached the log, the database is *poisoned*: reads go on, writes are refused.
 
+mod clear;
 mod entry;
 mod load;
 mod stall;

@@ -1,29 +1,27 @@
-//! Cursors over the parts of a tree: a memtable, a table, or a sorted level.
-
-use std::sync::Arc;
+//! Cursors over the parts of a tree: a memtable, or a run of tables.
 
 use super::table::{ReadMode, TableCursor};
-use super::version::TableFile;
-use crate::base::{Slice, Trailer};
+use super::version::Run;
+use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::Result;
 use crate::iter::{Either, EntryCursor};
 use crate::memtable::MemtableCursor;
 
-/// A cursor over tables that follow one another: one level, or one table. Tables are opened as they are
-/// reached.
+/// A cursor over the tables of a run. They are opened as they are reached.
 pub(crate) struct RunCursor {
-    tables: Vec<Arc<TableFile>>,
+    run: Run,
     mode: ReadMode,
     /// The most bytes that are read at once, about.
     longest_run: u64,
     /// The table the cursor is in, and its position there.
     current: Option<(usize, TableCursor)>,
+    /// The number of the table's entries if it was loaded, else 0.
+    loaded_as: Seqno,
 }
 
 impl RunCursor {
-    /// `tables` are in order and do not overlap.
-    pub(crate) fn new(tables: Vec<Arc<TableFile>>, mode: ReadMode) -> Self {
-        Self { tables, mode, longest_run: u64::MAX, current: None }
+    pub(crate) fn new(run: Run, mode: ReadMode) -> Self {
+        Self { run, mode, longest_run: u64::MAX, current: None, loaded_as: 0 }
     }
 
     /// Reads at most about so many bytes at once.
@@ -35,19 +33,22 @@ impl RunCursor {
     fn enter(
         &mut self,
         at: Option<usize>,
-        seek: impl FnOnce(&mut TableCursor) -> Result<()>,
+        seek: impl FnOnce(&mut TableCursor, Seqno) -> Result<()>,
     ) -> Result<()> {
         let reused = self.current.take().filter(|(open, _)| Some(*open) == at);
-        let Some(at) = at.filter(|&at| at < self.tables.len()) else { return Ok(()) };
+        let Some(at) = at.filter(|&at| at < self.run.tables().len()) else { return Ok(()) };
         let mut cursor = match reused {
             Some((_, cursor)) => cursor,
             None => {
-                let mut cursor = self.tables[at].table()?.cursor(self.mode);
+                let file = &self.run.tables()[at];
+                let table = file.table()?;
+                self.loaded_as = file.loaded_as(&table);
+                let mut cursor = table.cursor(self.mode);
                 cursor.limit_runs(self.longest_run);
                 cursor
             }
         };
-        seek(&mut cursor)?;
+        seek(&mut cursor, self.loaded_as)?;
         self.current = Some((at, cursor));
         Ok(())
     }
@@ -56,7 +57,7 @@ impl RunCursor {
         match &self.current {
             Some((at, cursor)) if !cursor.is_valid() => {
                 let next = at + 1;
-                self.enter(Some(next), TableCursor::seek_to_first)
+                self.enter(Some(next), |cursor, _| cursor.seek_to_first())
             }
             _ => Ok(()),
         }
@@ -66,7 +67,7 @@ impl RunCursor {
         match &self.current {
             Some((at, cursor)) if !cursor.is_valid() => {
                 let previous = at.checked_sub(1);
-                self.enter(previous, TableCursor::seek_to_last)
+                self.enter(previous, |cursor, _| cursor.seek_to_last())
             }
             _ => Ok(()),
         }
@@ -78,24 +79,37 @@ impl RunCursor {
     }
 }
 
+/// Where to seek in a table for what stands at `trailer` among versions of its key, if its entries count as written with
+/// number `loaded_as`, or have numbers of their own, if that is 0.
+fn stored(trailer: Trailer, loaded_as: Seqno) -> Trailer {
+    match loaded_as {
+        0 => trailer,
+        _ if Trailer::new(loaded_as, Kind::Put) <= trailer => Trailer::NEWEST,
+        _ => Trailer::OLDEST,
+    }
+}
+
 impl EntryCursor for RunCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.enter(Some(0), TableCursor::seek_to_first)
+        self.enter(Some(0), |cursor, _| cursor.seek_to_first())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.enter(self.tables.len().checked_sub(1), TableCursor::seek_to_last)
+        let last = self.run.tables().len().checked_sub(1);
+        self.enter(last, |cursor, _| cursor.seek_to_last())
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let at = self.tables.partition_point(|table| table.meta.largest.as_slice() < key);
-        self.enter(Some(at), |cursor| cursor.seek(key, trailer))?;
+        let at = self.run.tables().partition_point(|table| table.meta.largest.as_slice() < key);
+        self.enter(Some(at), |cursor, number| cursor.seek(key, stored(trailer, number)))?;
         self.leave_forward()
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let past = self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key);
-        self.enter(past.checked_sub(1), |cursor| cursor.seek_before(key, trailer))?;
+        let past = self.run.tables().partition_point(|table| table.meta.smallest.as_slice() <= key);
+        let seek =
+            |cursor: &mut TableCursor, number| cursor.seek_before(key, stored(trailer, number));
+        self.enter(past.checked_sub(1), seek)?;
         self.leave_backward()
     }
 
@@ -133,7 +147,7 @@ impl EntryCursor for RunCursor {
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        self.inner().trailer()
+        self.inner().trailer().numbered(self.loaded_as)
     }
 
     #[inline]

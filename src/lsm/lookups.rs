@@ -5,7 +5,7 @@
 //! wait for memory together. The blocks that are not in memory are read with one batch, each once. A key that
 //! its block does not decide goes on to the next round. At the end, values that are kept apart are read as one batch.
 //!
-//! Invariant: a key meets memtables, tables and blocks in the order that [`State::get`] would, so that both
+//! Invariant: a key meets memtables, loads, tables and blocks in the order that [`State::get`] would, so that both
 //! give the same.
 //!
 //! Thread safety: a state does not change; no lock is held over a read.
@@ -70,7 +70,7 @@ impl State {
             let undecided = Vec::with_capacity(keys.len());
             let apart = Vec::new();
             let mut lookups = Lookups { state: self, at, keys, answers, undecided, apart };
-            lookups.in_memtables();
+            lookups.in_front()?;
             while !lookups.undecided.is_empty() {
                 lookups.round(reader)?;
             }
@@ -81,9 +81,9 @@ impl State {
 }
 
 impl Lookups<'_> {
-    fn in_memtables(&mut self) {
+    fn in_front(&mut self) -> Result<()> {
         for (position, key) in self.keys.iter().enumerate() {
-            match self.state.memtables.get(key, self.at) {
+            match self.state.in_front(key, self.at)? {
                 Some(found) => self.answers[position] = live(found),
                 None => {
                     let hash = hash::hash64(key);
@@ -92,6 +92,7 @@ impl Lookups<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Looks into one more block for each key.
@@ -117,7 +118,7 @@ impl Lookups<'_> {
     fn probe(&self, mut search: Search) -> Result<Option<Probe>> {
         let key = self.keys[search.position];
         for place in search.place..self.state.places().end {
-            let Some(file) = self.state.table_at(place, key) else { continue };
+            let Some(file) = self.state.table_at(place, key, self.at) else { continue };
             let found = file.read(|table| {
                 let found = table.place_of(key, search.hash, self.at)?;
                 Ok(found.map(|found| (Arc::clone(table), found)))

@@ -3,6 +3,8 @@
 
 mod compaction;
 mod cursor;
+mod earlier;
+mod load;
 mod lookups;
 mod state;
 pub(crate) mod table;

@@ -9,23 +9,24 @@
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
 
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 
 use super::compaction::merge::{Output, write_tables};
-use super::compaction::policy::{self, Choice, Shape};
+use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Change};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
+use super::load::{Loaded, SortedLoad};
 use super::state::State;
 use super::table::{ReadMode, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
-use super::version::{
-    Edit, Home, LEVELS, Manifest, TableFile, Version, check_files_exist, remove_leftovers,
-};
+use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
-use crate::contract::{Context, Engine, Write};
+use crate::contract::{Clear, Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
@@ -38,11 +39,13 @@ use crate::vfs::Layer;
 pub(crate) struct Tree {
     context: Context,
     home: Arc<Home>,
-    shape: Shape,
+    policy: Box<dyn Policy>,
     options: ArcSwap<LsmOptions>,
     state: ArcSwap<State>,
     swap: Mutex<()>,
     manifest: Mutex<Manifest>,
+    /// Files that the manifest did not name when it was read, and that nobody has been found to need.
+    leftovers: Mutex<BTreeMap<PathBuf, u64>>,
     persisted: AtomicU64,
     jobs: Jobs,
     pressure: AtomicU32,
@@ -62,16 +65,17 @@ impl Tree {
             home.fs.remove(&home.dir.join(name))?;
         }
         let manifest = Manifest::create(&home, context.identity)?;
-        Ok(Self::new(context, options, home, manifest, Version::default()))
+        Ok(Self::new(context, options, home, manifest, (Version::default(), BTreeMap::new())))
     }
 
     /// Opens a tree where it has persisted, for reading until it is [made writable](Engine::make_writable).
     pub(crate) fn open(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         options.check_compiled()?;
         let home = home(&context, &options);
-        let (manifest, version) = Manifest::open(&home, context.identity)?;
-        check_files_exist(&home, &version)?;
-        Ok(Self::new(context, options, home, manifest, version))
+        let (mut manifest, version) = Manifest::open(&home, context.identity)?;
+        let leftovers = leftovers(&home, &version)?;
+        leftovers.values().for_each(|&id| manifest.pass_over(id));
+        Ok(Self::new(context, options, home, manifest, (version, leftovers)))
     }
 
     fn new(
@@ -79,22 +83,22 @@ impl Tree {
         options: LsmOptions,
         home: Arc<Home>,
         manifest: Manifest,
-        version: Version,
+        (version, leftovers): (Version, BTreeMap<PathBuf, u64>),
     ) -> Arc<Self> {
-        let budget = &context.budget;
-        let base_bytes = (4 * budget.memtable as u64).max(1 << 20);
-        let shape = Shape { base_bytes, table_bytes: (base_bytes / 8).clamp(256 << 10, 64 << 20) };
-        let memtables = Memtables::new(options.memtable(), budget);
-        let pressure = policy::pressure(&version);
-        let state = State { memtables, version: Arc::new(version) };
+        let policy = policy::policy(&options.policy());
+        let memtables = Memtables::new(options.memtable(), &context.budget);
+        let shape = shape(&context, &options);
+        let pressure = policy::pressure(policy.excess(&version, &shape));
+        let state = State::new(memtables, version);
         Arc::new_cyclic(|this| Self {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
-            shape,
+            policy,
             options: ArcSwap::from_pointee(options),
             state: ArcSwap::from_pointee(state),
             swap: Mutex::new(()),
             manifest: Mutex::new(manifest),
+            leftovers: Mutex::new(leftovers),
             jobs: Jobs::new(&context),
             pressure: AtomicU32::new(pressure),
             flushes: AtomicU64::new(0),
@@ -111,8 +115,17 @@ impl Tree {
         let _one = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
         change(&mut next);
-        self.pressure.store(policy::pressure(&next.version), Ordering::Relaxed);
+        next.earlier.forget(&self.context.visibility);
+        let excess = self.policy.excess(&next.version, &self.shape());
+        self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
         self.state.store(Arc::new(next));
+    }
+
+    /// Lets go of states that no snapshot sees any more.
+    fn let_go(&self) {
+        if !self.state.load().earlier.is_empty() {
+            self.change_state(|_| {});
+        }
     }
 
     /// Freezes the active memtable at `last` and starts a new one.
@@ -131,40 +144,61 @@ impl Tree {
     }
 
     fn schedule_compaction(&self) {
-        if self.due().is_some() {
+        if self.due(&self.state.load()).is_some() {
             self.jobs.schedule(Work::Upkeep, &self.this, Self::compact_one);
         }
     }
 
-    fn due(&self) -> Option<Choice> {
-        let version = &self.state.load().version;
-        policy::pick(version, &self.shape).or_else(|| values::due(version))
+    fn due(&self, state: &State) -> Option<Choice> {
+        let version = &state.version;
+        self.policy.pick(version, &self.shape()).or_else(|| values::due(version))
     }
 
-    /// The flush job: one memtable, then room for other keyspaces.
+    pub(super) fn shape(&self) -> Shape {
+        shape(&self.context, &self.options.load())
+    }
+
+    /// The flush job: one clear, memtable or load, then room for other keyspaces.
     fn flush_one(&self) {
         let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
-        let frozen = self.state.load().memtables.oldest_frozen().cloned();
-        if let Some(frozen) = frozen
-            && flushing.persistently(|| self.flush(&frozen)).is_some()
-        {
+        if flushing.persistently(|| self.flush_oldest()).is_some() {
             self.jobs.notify();
             self.schedule_compaction();
             self.context.host.persisted();
         }
         drop(flushing);
-        let is_due = !self.state.load().memtables.frozen.is_empty();
-        if is_due && self.jobs.trouble_of(Work::Flush).is_none() {
+        if self.is_flush_due() && self.jobs.trouble_of(Work::Flush).is_none() {
             self.schedule_flush();
+        }
+    }
+
+    fn is_flush_due(&self) -> bool {
+        self.state.load().cut_up_to() > 0
+    }
+
+    /// Brings the oldest of what is not in tables that the manifest names there.
+    fn flush_oldest(&self) -> Result<()> {
+        let state = self.state.load_full();
+        let frozen = state.memtables.oldest_frozen();
+        if let Some(clearing) = &state.clearing {
+            return self.take_away(clearing.seqno);
+        }
+        match (frozen, state.loads.last()) {
+            (Some(frozen), load) if load.is_none_or(|load| frozen.last < load.seqno) => {
+                self.flush(&state, frozen)
+            }
+            (_, Some(load)) => self.take_in(&state, load),
+            (_, None) => Ok(()),
         }
     }
 
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
-        let finished = compacting.persistently(|| match self.due() {
-            Some(choice) => self.compact_choice(&choice, Moves::Crowded),
-            None => Ok(true),
+        let finished = compacting.persistently(|| {
+            let state = self.state.load_full();
+            let compact = |choice: Choice| self.compact_choice(&state, &choice, Moves::Crowded);
+            self.due(&state).map_or(Ok(true), compact)
         });
         drop(compacting);
         if finished == Some(true) {
@@ -173,7 +207,7 @@ impl Tree {
     }
 
     /// Writes a frozen memtable to a table of level 0 and installs it.
-    fn flush(&self, frozen: &Frozen) -> Result<()> {
+    fn flush(&self, state: &State, frozen: &Frozen) -> Result<()> {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
@@ -185,49 +219,128 @@ impl Tree {
             self.discard(&tables);
             return Err(error);
         }
-        let added = tables.into_iter().map(|table| (0, table)).collect();
-        self.install(Edit { persisted: frozen.last, removed: Vec::new(), added }, |state| {
-            state.memtables.frozen.pop();
-        })?;
-        self.persisted.fetch_max(frozen.last, Ordering::Release);
+        let place = self.place(0, Into::Newest);
+        let added = tables.into_iter().map(|table| (place, table)).collect();
+        let edit = Edit { persisted: frozen.last, removed: Vec::new(), added };
+        let pop = |state: &mut State, _| _ = state.memtables.frozen.pop();
+        if self.install_written(state, edit, pop)? {
+            self.persisted.fetch_max(frozen.last, Ordering::Release);
+        }
         frozen.memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Runs a compaction and installs its result; false if told to stop.
-    fn compact_choice(&self, choice: &Choice, moves: Moves) -> Result<bool> {
-        let level = choice.output_level;
-        let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
-        if choice.is_move {
-            let added = choice.inputs.iter().map(|table| (level, Arc::clone(table))).collect();
-            self.install(Edit { persisted: 0, removed, added }, |_| {})?;
-            return Ok(true);
-        }
+    /// Gives a load its place, as deep as it may go. While tables are merged, that is not known: it goes to level 0,
+    /// and is moved later.
+    fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
+        self.context.host.sync_log(load.seqno)?;
+        let quiet = self.jobs.begin(Work::Upkeep);
         let version = Arc::clone(&self.state.load().version);
-        // In level 0, where a table is rewritten, there may be older entries beside it.
-        let is_deepest = |key: &[u8]| {
-            level > 0 && (level + 1..LEVELS).all(|deeper| version.table_for(deeper, key).is_none())
+        let (level, into) = match &quiet {
+            Some(_) => self.policy.place(&version, load.run.tables(), &self.shape()),
+            None => (0, Into::Newest),
         };
-        let runs = runs(&choice.inputs);
+        let place = self.place(level, into);
+        let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
+        let edit = Edit { persisted: load.seqno, removed: Vec::new(), added };
+        if self.install(state, edit, |state, _| _ = state.loads.pop())? {
+            self.persisted.fetch_max(load.seqno, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Has the manifest say that a clear took away all there was.
+    fn take_away(&self, seqno: Seqno) -> Result<()> {
+        self.context.host.sync_log(seqno)?;
+        let mut manifest = lock(&self.manifest);
+        let clearing = self.state.load().clearing.clone();
+        // If another one came meanwhile, that is due now.
+        let Some(clearing) = clearing.filter(|clearing| clearing.seqno == seqno) else {
+            return Ok(());
+        };
+        let removed = clearing.version.tables().map(|table| table.meta.id).collect();
+        let edit = Edit { persisted: seqno, removed, added: Vec::new() };
+        self.record(&mut manifest, &edit, &Version::default())?;
+        self.change_state(|state| state.set_cleared(seqno));
+        self.persisted.fetch_max(seqno, Ordering::Release);
+        let loaded = clearing.loads.iter().flat_map(|load| load.run.tables());
+        loaded.chain(clearing.version.tables()).for_each(|table| table.set_obsolete());
+        clearing.version.values.files().for_each(|file| file.set_obsolete());
+        Ok(())
+    }
+
+    /// The place of what goes `into` a run of a level.
+    fn place(&self, level: usize, into: Into) -> Place {
+        match into {
+            Into::Merged => Place::merged(level),
+            Into::Newest => Place { level, run: self.take_id() },
+            Into::Its(run) => Place { level, run },
+        }
+    }
+
+    /// Does what is due and installs the result; false if told to stop.
+    fn compact_choice(&self, state: &State, choice: &Choice, moves: Moves) -> Result<bool> {
+        let place = self.place(choice.level, choice.into);
+        let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
+        match choice.work {
+            Change::Move => {
+                let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
+                self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
+                return Ok(true);
+            }
+            Change::Drop => self.drop_tables(state, removed)?,
+            Change::Merge => {
+                let tables = self.merge(&state.version, &choice.inputs, place, moves)?;
+                let Some(tables) = tables else { return Ok(false) };
+                let added = tables.into_iter().map(|table| (place, table)).collect();
+                self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
+            }
+        }
+        choice.inputs.iter().for_each(|table| table.set_obsolete());
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Merges tables into new ones for `place`; `None` if told to stop.
+    fn merge(
+        &self,
+        version: &Version,
+        inputs: &[Arc<TableFile>],
+        place: Place,
+        moves: Moves,
+    ) -> Result<Option<Vec<Arc<TableFile>>>> {
+        let ids: HashSet<u64> = inputs.iter().map(|table| table.meta.id).collect();
+        let behind = version.behind(place);
+        let is_deepest = |key: &[u8]| {
+            let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
+            behind.iter().all(|run| run.table_for(key).is_none_or(is_merged))
+        };
+        let runs = runs(inputs);
         let at_once = self.context.budget.merge_buffer(runs.len()) as u64;
-        let run = |tables| {
-            let cursor = RunCursor::new(tables, ReadMode::Sequential);
+        let run = |run| {
+            let cursor = RunCursor::new(run, ReadMode::Sequential);
             PartCursor::Right(cursor.in_runs_of(at_once))
         };
         let mut cursor = Merge::new(runs.into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let table_bytes = if level == 0 { u64::MAX } else { self.shape.table_bytes };
+        let bounds = (place.level, self.shape().table_bytes);
         let values = self.placement(&version.values, moves);
-        let bounds = (level, table_bytes);
-        let tables = self.write(&mut cursor, &mut retention, is_deepest, bounds, values)?;
-        let Some(tables) = tables else { return Ok(false) };
-        let added = tables.into_iter().map(|table| (level, table)).collect();
-        self.install(Edit { persisted: 0, removed, added }, |_| {})?;
-        choice.inputs.iter().for_each(|table| table.set_obsolete());
-        self.compactions.fetch_add(1, Ordering::Relaxed);
-        Ok(true)
+        self.write(&mut cursor, &mut retention, is_deepest, bounds, values)
+    }
+
+    /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
+    /// no more, go on seeing it for as long as they hold it.
+    fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<()> {
+        let to = self.context.visibility.published() + 1;
+        let edit = Edit { persisted: 0, removed, added: Vec::new() };
+        self.install(state, edit, |state, version| {
+            let before = State { version, ..state.clone() };
+            state.earlier.push(to, false, &before);
+        })?;
+        self.let_go();
+        Ok(())
     }
 
     fn write(
@@ -242,7 +355,7 @@ impl Tree {
             home: &self.home,
             options: &self.table_options(level),
             table_bytes,
-            next_id: &mut || lock(&self.manifest).take_id(),
+            next_id: &mut || self.take_id(),
             values,
             stopped: &|| self.jobs.is_stopping(),
         };
@@ -267,8 +380,43 @@ impl Tree {
         }
     }
 
+    // ---- loading ----
+
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    pub(super) fn home(&self) -> &Arc<Home> {
+        &self.home
+    }
+
+    /// A number for a new table.
+    pub(super) fn take_id(&self) -> u64 {
+        lock(&self.manifest).take_id()
+    }
+
+    /// Waits while writers would have to: a load brings one more run, and is not slowed down otherwise.
+    pub(super) fn wait_for_compactions(&self) -> Result<()> {
+        self.schedule_compaction();
+        self.jobs.wait_until(|_| self.pressure() < policy::FULL, &[Work::Upkeep])
+    }
+
+    /// Lets readers see what was loaded, in front of all up to `before`. Under the commit lock.
+    pub(super) fn put_in_front(&self, before: Seqno, load: Loaded) {
+        self.freeze(before);
+        self.change_state(|state| state.loads.insert(0, load));
+        self.schedule_flush();
+    }
+
+    /// Waits until all up to `seqno`, which is cut, is in tables that the manifest names.
+    pub(super) fn wait_persisted(&self, seqno: Seqno) -> Result<()> {
+        self.jobs.forget_trouble(Work::Flush);
+        self.schedule_flush();
+        self.jobs.wait_until(|_| self.persisted() >= seqno, &[Work::Flush])
+    }
+
     /// How tables of `level` are written now.
-    fn table_options(&self, level: usize) -> TableOptions {
+    pub(super) fn table_options(&self, level: usize) -> TableOptions {
         let options = self.options.load();
         TableOptions {
             block_size: options.data_block_size() as usize,
@@ -279,39 +427,95 @@ impl Tree {
         }
     }
 
-    /// Records a change of the version and lets readers see it. If there is no space for the record, nothing
-    /// has changed, and the tables added are removed. If recording fails otherwise, it is unknown what is on
-    /// disk: writes are refused from then on, and no file that either outcome needs is removed.
-    fn install(&self, edit: Edit, change: impl FnOnce(&mut State)) -> Result<()> {
+    /// Records a change of the version, which began with the state `since`, and lets readers see it; `change` is
+    /// given the version of before. False if nothing has changed because all has been taken away since then.
+    fn install(
+        &self,
+        since: &State,
+        edit: Edit,
+        change: impl FnOnce(&mut State, Arc<Version>),
+    ) -> Result<bool> {
         let mut manifest = lock(&self.manifest);
-        let version = self.state.load().version.with(&edit.removed, &edit.added);
+        let state = self.state.load_full();
+        if state.cleared != since.cleared {
+            return Ok(false);
+        }
+        let version = state.version.with(&edit.removed, &edit.added).map(Arc::new);
         let version = version.ok_or_else(|| {
             Error::corruption(&self.home.dir, 0, "a compaction does not fit the tables there are")
         })?;
-        if let Err(error) = manifest.record(&edit, &version) {
-            if error.kind() == ErrorKind::NoSpace {
-                let old = |id: &u64| edit.removed.contains(id);
-                let added = edit.added.iter().map(|(_, table)| table);
-                self.discard(added.filter(|table| !old(&table.meta.id)));
-                return Err(error);
+        self.record(&mut manifest, &edit, &version)?;
+        let gone = state.version.values.gone_from(&version.values);
+        self.change_state(|state| match &mut state.clearing {
+            // It came while this was recorded: what was added goes with all the rest.
+            Some(clearing) => clearing.version = version,
+            None => {
+                let before = std::mem::replace(&mut state.version, version);
+                change(state, before);
             }
-            self.context.host.poison(&error);
-            return Err(Error::Poisoned { cause: error.to_string().into() });
-        }
-        let gone = self.state.load().version.values.gone_from(&version.values);
-        self.change_state(|state| {
-            state.version = Arc::new(version);
-            change(state);
         });
         gone.iter().for_each(|file| file.set_obsolete());
-        Ok(())
+        Ok(true)
+    }
+
+    /// The same for an edit that adds tables which have just been written: they are removed if nothing has changed.
+    fn install_written(
+        &self,
+        since: &State,
+        edit: Edit,
+        change: impl FnOnce(&mut State, Arc<Version>),
+    ) -> Result<bool> {
+        let written = edit.added.clone();
+        let installed = self.install(since, edit, change);
+        let is_in_vain = match &installed {
+            Ok(is_installed) => !is_installed,
+            Err(error) => error.kind() == ErrorKind::NoSpace,
+        };
+        if is_in_vain {
+            self.discard(written.iter().map(|(_, table)| table));
+        }
+        installed
+    }
+
+    /// Records a change, after which the manifest says `version`. If there is no space for the record, nothing has
+    /// changed. If recording fails otherwise, it is unknown what is on disk: writes are refused from then on, and no
+    /// file that either outcome needs is removed.
+    fn record(&self, manifest: &mut Manifest, edit: &Edit, version: &Version) -> Result<()> {
+        manifest.record(edit, version).map_err(|error| match error.kind() {
+            ErrorKind::NoSpace => error,
+            _ => {
+                self.context.host.poison(&error);
+                Error::Poisoned { cause: error.to_string().into() }
+            }
+        })
+    }
+}
+
+impl Clear for Tree {
+    fn clear(&self, _before: Seqno, seqno: Seqno) {
+        let memtables = Memtables::new(self.options.load().memtable(), &self.context.budget);
+        // While the log is replayed nobody reads; what is replayed to be read only is not changed any more.
+        let has_readers = !self.context.read_only;
+        self.change_state(|state| state.clear(seqno, memtables, has_readers));
+        self.schedule_flush();
     }
 }
 
 impl Engine for Tree {
     fn make_writable(&self) -> Result<()> {
-        lock(&self.manifest).make_writable(&self.home)?;
-        remove_leftovers(&self.home, &self.state.load().version)
+        lock(&self.manifest).make_writable(&self.home)
+    }
+
+    fn replay_load(&self, seqno: Seqno, described: &[u8]) -> Result<()> {
+        let is_there = |id| lock(&self.leftovers).remove(&self.home.path(id)).is_some();
+        let load = Loaded::open(seqno, described, &self.home, is_there)?;
+        self.put_in_front(seqno - 1, load);
+        Ok(())
+    }
+
+    fn end_replay(&self) -> Result<()> {
+        let leftovers = std::mem::take(&mut *lock(&self.leftovers));
+        leftovers.keys().try_for_each(|path| self.home.fs.remove(path))
     }
 
     fn apply(&self, write: &Write<'_>) {
@@ -335,13 +539,10 @@ impl Engine for Tree {
     }
 
     fn persist(&self) -> Result<()> {
-        let Some(last) = self.state.load().memtables.frozen.first().map(|frozen| frozen.last)
-        else {
-            return Ok(());
-        };
-        self.jobs.forget_trouble(Work::Flush);
-        self.schedule_flush();
-        self.jobs.wait_until(|_| self.persisted() >= last, &[Work::Flush])
+        match self.state.load().cut_up_to() {
+            0 => Ok(()),
+            last => self.wait_persisted(last),
+        }
     }
 
     fn persisted(&self) -> Seqno {
@@ -349,22 +550,35 @@ impl Engine for Tree {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        self.state.load().memtables.oldest()
+        self.state.load().oldest_unpersisted()
+    }
+
+    fn as_clear(&self) -> Result<&dyn Clear> {
+        Ok(self)
+    }
+
+    fn load(&self) -> Result<Box<dyn Load>> {
+        let tree = self.this.upgrade().ok_or(Error::Closed)?;
+        Ok(Box::new(SortedLoad::new(tree)?))
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         let state = self.state.load();
-        state.get(key, point.seqno())
+        let at = point.seqno();
+        state.at(at).get(key, at)
     }
 
     fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
         let state = self.state.load();
-        state.multi_get(keys, point.seqno(), &self.context.reader)
+        let at = point.seqno();
+        state.at(at).multi_get(keys, at, &self.context.reader)
     }
 
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {
-        let state = self.state.load_full();
-        let records = Visible::new(state.entries(), point.seqno());
+        let state = self.state.load();
+        let at = point.seqno();
+        let state = state.at(at);
+        let records = Visible::new(state.entries(), at);
         if state.version.values.is_empty() {
             return Ok(Box::new(records));
         }
@@ -383,9 +597,9 @@ impl Engine for Tree {
     fn compact(&self) -> Result<()> {
         self.persist()?;
         let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
-        let everything = policy::everything(&self.state.load().version);
-        let compact = |choice: Choice| self.compact_choice(&choice, Moves::All);
-        let finished = everything.map_or(Ok(true), compact);
+        let state = self.state.load_full();
+        let compact = |choice: Choice| self.compact_choice(&state, &choice, Moves::All);
+        let finished = self.policy.everything(&state.version).map_or(Ok(true), compact);
         drop(compacting);
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
@@ -396,12 +610,13 @@ impl Engine for Tree {
         if self.context.read_only {
             return Ok(());
         }
-        if !self.state.load().memtables.frozen.is_empty() {
+        self.let_go();
+        if self.is_flush_due() {
             self.schedule_flush();
         }
         self.schedule_compaction();
         let settled = |jobs: &Status| {
-            jobs.is_idle() && self.state.load().memtables.frozen.is_empty() && self.due().is_none()
+            jobs.is_idle() && !self.is_flush_due() && self.due(&self.state.load()).is_none()
         };
         self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
@@ -415,7 +630,7 @@ impl Engine for Tree {
             report.problems.push(error);
         }
         let state = self.state.load_full();
-        for table in state.version.tables() {
+        for table in state.tables() {
             report.files += 1;
             report.bytes += table.meta.len;
             report.entries += table.meta.entries;
@@ -436,19 +651,17 @@ impl Engine for Tree {
 
     fn stats(&self) -> KeyspaceStats {
         let state = self.state.load_full();
-        let levels: Vec<LevelStats> = state
-            .version
-            .levels
-            .iter()
-            .enumerate()
-            .filter(|(_, tables)| !tables.is_empty())
-            .map(|(level, tables)| LevelStats {
+        let of_level = |(level, runs): (usize, &[Run])| {
+            let tables = || runs.iter().flat_map(Run::tables);
+            LevelStats {
                 level: level as u32,
-                tables: tables.len() as u64,
-                bytes: tables.iter().map(|table| table.meta.len).sum(),
-                entries: tables.iter().map(|table| table.meta.entries).sum(),
-            })
-            .collect();
+                runs: runs.len() as u64,
+                tables: tables().count() as u64,
+                bytes: tables().map(|table| table.meta.len).sum(),
+                entries: tables().map(|table| table.meta.entries).sum(),
+            }
+        };
+        let levels: Vec<_> = state.version.levels().map(of_level).collect();
         let values = state.version.values.stats();
         KeyspaceStats {
             entries: levels.iter().map(|level| level.entries).sum::<u64>()
@@ -469,9 +682,9 @@ impl Engine for Tree {
 
     fn set_layer(&self, layer: Layer) -> Result<()> {
         *lock(&self.home.layer) = layer;
-        let version = Arc::clone(&self.state.load().version);
-        version.tables().for_each(|table| table.let_go());
-        version.values.files().for_each(|file| file.let_go());
+        let state = self.state.load_full();
+        state.tables().for_each(|table| table.let_go());
+        state.version.values.files().for_each(|file| file.let_go());
         Ok(())
     }
 
@@ -500,8 +713,15 @@ fn home(context: &Context, options: &LsmOptions) -> Arc<Home> {
     })
 }
 
+/// What the tree is shaped by.
+fn shape(context: &Context, options: &LsmOptions) -> Shape {
+    let base_bytes = (4 * context.budget.memtable as u64).max(1 << 20);
+    let table_bytes = (base_bytes / 8).clamp(256 << 10, 64 << 20);
+    Shape { base_bytes, table_bytes: options.table_size.unwrap_or(table_bytes) }
+}
+
 /// Groups tables into runs: those that follow one another without overlap become one.
-fn runs(tables: &[Arc<TableFile>]) -> Vec<Vec<Arc<TableFile>>> {
+fn runs(tables: &[Arc<TableFile>]) -> Vec<Run> {
     let mut sorted = tables.to_vec();
     sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
     let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
@@ -514,7 +734,7 @@ fn runs(tables: &[Arc<TableFile>]) -> Vec<Vec<Arc<TableFile>>> {
             None => runs.push(vec![table]),
         }
     }
-    runs
+    runs.into_iter().filter_map(|tables| Run::new(Place::merged(0), tables)).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

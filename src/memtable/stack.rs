@@ -63,6 +63,11 @@ impl Memtables {
         self.frozen.insert(0, Frozen { memtable, last });
     }
 
+    /// Takes note that none of them is to be written to files any more.
+    pub(crate) fn set_flushed(&self) {
+        self.all().for_each(|memtable| memtable.set_flushed());
+    }
+
     /// The one to be flushed next.
     pub(crate) fn oldest_frozen(&self) -> Option<&Frozen> {
         self.frozen.last()

@@ -313,8 +313,9 @@ pub enum Policy {
         /// The most runs of a level: 2 to 100.
         runs: u32,
     },
-    /// Nothing is merged. When tables take more than so many bytes the oldest go, and what was in them is gone: for data
-    /// of which only the newest count.
+    /// Nothing is merged. When tables take more than so many bytes the oldest go, and what was in them is gone, but for
+    /// snapshots that see it: for data of which only the newest count. The newest table stays whatever its size, and
+    /// [`compact`](crate::Keyspace::compact) merges nothing.
     Fifo {
         /// The bytes that tables may take.
         bytes: u64,
@@ -433,8 +434,9 @@ impl LsmOptions {
         self.separate_values.filter(|&bytes| bytes > 0)
     }
 
+    /// The policy; that of all trees from before there were others, if none is named.
     pub(crate) fn policy(&self) -> Policy {
-        self.policy.clone().unwrap_or_default()
+        self.policy.clone().unwrap_or(Policy::Levelled { size_ratio: 10 })
     }
 
     /// What is not the default, by the names that users know, as it is written.

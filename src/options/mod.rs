@@ -267,9 +267,15 @@ impl KeyspaceOptions {
         Self { engine, layer: Some(layer), logged, ..Self::lsm() }
     }
 
-    /// These options, with `layer` for what they say of a layer.
+    /// These options, with `layer` for what they say of a layer, and with the policy of an LSM-tree named: what is the
+    /// default later must not count for levels that are there.
     pub(crate) fn resolved(&self, layer: Layer) -> Self {
-        Self { layer: Some(layer), block_size: None, pages: None, ..self.clone() }
+        let mut resolved =
+            Self { layer: Some(layer), block_size: None, pages: None, ..self.clone() };
+        if self.engine == EngineKind::Lsm {
+            resolved.lsm.policy.get_or_insert_default();
+        }
+        resolved
     }
 
     /// A keyspace in a hash table, with positional files and the log. It has no order: ranges, prefixes and
@@ -558,6 +564,17 @@ mod tests {
         let resolved = open.resolve_layer(Layer::Direct { block_size: 512 }).unwrap();
         assert_eq!(resolved, Layer::Direct { block_size: 8192 });
         assert_eq!(KeyspaceOptions::lsm().resolve_layer(cached).unwrap(), cached);
+    }
+
+    #[test]
+    fn a_new_lsm_tree_has_its_policy_named() {
+        let named = |options: KeyspaceOptions| options.resolved(Layer::Positional).lsm.policy;
+        assert_eq!(named(KeyspaceOptions::lsm()), Some(Policy::default()));
+        let tiered = Policy::Tiered { runs: 3 };
+        assert_eq!(named(KeyspaceOptions::lsm().policy(tiered.clone())), Some(tiered));
+        assert_eq!(named(KeyspaceOptions::skip()), None);
+        // Trees of before have none, and are what they were.
+        assert_eq!(LsmOptions::default().policy(), Policy::Levelled { size_ratio: 10 });
     }
 
     #[test]

@@ -38,7 +38,7 @@ use super::reduced::Reduced;
 use super::verify;
 use super::writer::Shape;
 use crate::base::{Kind, ReadPoint, Seqno, Slice, Trailer};
-use crate::contract::{Context, Engine, Load, Write};
+use crate::contract::{Clear, Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
@@ -61,13 +61,25 @@ struct Files {
     base: Option<Arc<Part>>,
 }
 
-/// Files that were merged, for snapshots that see a state in between.
+/// Files that were merged, for snapshots that see a state in between; or what was there before a clear.
 #[derive(Clone)]
 struct Older {
     /// For readers from this number on
     from: Seqno,
     /// and before this one.
     to: Seqno,
+    /// Those in front of the files, if it is all there was.
+    memtables: Option<Memtables>,
+    files: Files,
+}
+
+/// A clear that the manifest does not have yet.
+#[derive(Clone)]
+struct Clearing {
+    seqno: Seqno,
+    /// The first write that had not been persisted before it.
+    oldest: Seqno,
+    /// The files there were, those of loads that the manifest does not name among them.
     files: Files,
 }
 
@@ -78,6 +90,9 @@ struct State {
     files: Files,
     /// In the order they were merged. The first one that is for a reader has all that he sees.
     older: Vec<Older>,
+    /// The number of the last clear; 0 if there was none.
+    cleared: Seqno,
+    clearing: Option<Clearing>,
 }
 
 impl Files {
@@ -135,9 +150,40 @@ impl State {
     fn at(&self, seqno: Seqno) -> (Option<&Memtables>, &Files) {
         match self.older.iter().find(|older| older.from <= seqno && seqno < older.to) {
             None => (Some(&self.memtables), &self.files),
-            Some(older) => (None, &older.files),
+            Some(older) => (older.memtables.as_ref(), &older.files),
         }
     }
+
+    /// Loads that the manifest does not name, newest first, if all up to `persisted` is in files that it does.
+    fn loads(&self, persisted: Seqno) -> impl Iterator<Item = &Arc<Part>> {
+        self.files.runs.iter().take_while(move |run| run.meta.to > persisted)
+    }
+
+    /// Takes away all there is, as the write `seqno`, and goes on with `memtables`, which are empty. What was there stays
+    /// for readers below that number, if there may be any. `oldest` is the first write that is not persisted.
+    fn clear(&mut self, seqno: Seqno, memtables: Memtables, oldest: Seqno, has_readers: bool) {
+        let memtables = std::mem::replace(&mut self.memtables, memtables);
+        let mut files = std::mem::take(&mut self.files);
+        memtables.set_flushed();
+        if has_readers {
+            let from = self.older.iter().map(|older| older.to).max().unwrap_or(0);
+            let (memtables, files) = (Some(memtables), files.clone());
+            self.older.push(Older { from, to: seqno, memtables, files });
+        }
+        if let Some(earlier) = self.clearing.take() {
+            files.runs.extend(earlier.files.runs);
+            files.base = files.base.or(earlier.files.base);
+        }
+        self.cleared = seqno;
+        self.clearing = Some(Clearing { seqno, oldest, files });
+    }
+}
+
+/// What is to be merged.
+struct Due {
+    state: Arc<State>,
+    runs: Vec<Arc<Part>>,
+    with_base: bool,
 }
 
 /// A keyspace kept in a sorted file.
@@ -201,7 +247,7 @@ impl Store {
         });
         let files = open_files(&manifest.contents, &home)?;
         let memtables = Memtables::new(MemtableKind::default(), &context.budget);
-        let state = State { memtables, files, older: Vec::new() };
+        let state = State { memtables, files, older: Vec::new(), cleared: 0, clearing: None };
         let reducer = options.reducer();
         let custom = match &reducer {
             Reducer::Custom(name) => context.reducers.get(name),
@@ -240,7 +286,11 @@ impl Store {
         let mut next = State::clone(&self.state.load());
         change(&mut next);
         let visibility = &self.context.visibility;
-        next.older.retain(|older| visibility.is_held_between(older.from, older.to));
+        // Until a clear is published, anybody may become a reader of what was before it.
+        let published = visibility.published();
+        next.older.retain(|older| {
+            published < older.to || visibility.is_held_between(older.from, older.to)
+        });
         self.state.store(Arc::new(next));
     }
 
@@ -261,18 +311,24 @@ impl Store {
 
     /// Records which files there are after `change`, and that all up to `persisted` is in them, if that changes too; then
     /// lets readers see it, with what `also` changes, given the files of before. Files that are there no more are obsolete.
+    /// False if nothing has changed, because all has been taken away since the state `since`.
     ///
     /// If there is no space for the record, nothing has changed. If recording fails otherwise, it is unknown what is on
     /// disk: writes are refused from then on, and no file that either outcome needs is removed.
     fn install(
         &self,
+        since: &State,
         persisted: Option<Seqno>,
         change: impl Fn(&mut Files),
         also: impl FnOnce(&mut State, Files),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut manifest = lock(&self.manifest);
         let persisted = persisted.unwrap_or(manifest.contents.persisted);
-        let before = self.state.load().files.clone();
+        let state = self.state.load_full();
+        if state.cleared != since.cleared {
+            return Ok(false);
+        }
+        let before = state.files.clone();
         let mut files = before.clone();
         change(&mut files);
         let metas = files.metas(persisted);
@@ -280,6 +336,26 @@ impl Store {
             part.meta.to <= persisted && metas.iter().all(|meta| meta.id != part.meta.id)
         });
         let gone: Vec<_> = gone.cloned().collect();
+        self.record(&mut manifest, persisted, metas)?;
+        self.change_state(|state| match &mut state.clearing {
+            // It came while this was recorded: what is new goes with all the rest.
+            Some(clearing) => change(&mut clearing.files),
+            None => {
+                let before = state.files.clone();
+                change(&mut state.files);
+                also(state, before);
+            }
+        });
+        gone.iter().for_each(|part| part.set_obsolete());
+        Ok(true)
+    }
+
+    fn record(
+        &self,
+        manifest: &mut Manifest,
+        persisted: Seqno,
+        metas: Vec<PartMeta>,
+    ) -> Result<()> {
         if let Err(error) = manifest.record(persisted, metas) {
             if error.kind() == ErrorKind::NoSpace {
                 return Err(error);
@@ -288,12 +364,26 @@ impl Store {
             return Err(Error::Poisoned { cause: error.to_string().into() });
         }
         self.persisted.store(persisted, Ordering::Release);
+        Ok(())
+    }
+
+    /// Has the manifest say that a clear took away all there was.
+    fn take_away(&self, seqno: Seqno) -> Result<()> {
+        self.context.host.sync_log(seqno)?;
+        let mut manifest = lock(&self.manifest);
+        let clearing = self.state.load().clearing.clone();
+        // If another one came meanwhile, that is due now.
+        let Some(Clearing { files, .. }) = clearing.filter(|clearing| clearing.seqno == seqno)
+        else {
+            return Ok(());
+        };
+        self.record(&mut manifest, seqno, Vec::new())?;
+        let ids: Vec<_> = files.all().map(|part| part.meta.id).collect();
         self.change_state(|state| {
-            let before = state.files.clone();
-            change(&mut state.files);
-            also(state, before);
+            state.clearing.take_if(|clearing| clearing.seqno == seqno);
+            state.clearing.iter_mut().for_each(|later| later.files.remove(&ids));
         });
-        gone.iter().for_each(|part| part.set_obsolete());
+        files.all().for_each(|part| part.set_obsolete());
         Ok(())
     }
 
@@ -312,7 +402,7 @@ impl Store {
         self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
-    /// The flush job: one memtable or load, then room for other keyspaces.
+    /// The flush job: one clear, memtable or load, then room for other keyspaces.
     fn flush_one(&self) {
         let Some(running) = self.jobs.begin(Work::Flush) else { return };
         if running.persistently(|| self.flush_oldest()).is_some() {
@@ -327,39 +417,42 @@ impl Store {
     }
 
     fn is_flush_due(&self) -> bool {
-        let state = self.state.load();
-        !state.memtables.frozen.is_empty() || self.loads(&state).next().is_some()
+        self.cut_up_to(&self.state.load()) > 0
     }
 
-    /// Loads that the manifest does not name yet, newest first.
-    fn loads<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Arc<Part>> {
-        let persisted = self.persisted();
-        state.files.runs.iter().take_while(move |run| run.meta.to > persisted)
+    /// The number up to which something has been cut that is not in named files; 0 if nothing has.
+    fn cut_up_to(&self, state: &State) -> Seqno {
+        let clearing = state.clearing.as_ref().map(|clearing| clearing.seqno);
+        let frozen = state.memtables.frozen.first().map(|frozen| frozen.last);
+        let load = state.loads(self.persisted()).next().map(|load| load.meta.to);
+        clearing.into_iter().chain(frozen).chain(load).max().unwrap_or(0)
     }
 
     /// Brings the oldest of what is not in named files there.
     fn flush_oldest(&self) -> Result<()> {
         let state = self.state.load_full();
-        let frozen = state.memtables.oldest_frozen().cloned();
-        let load = self.loads(&state).last().map(|load| load.meta.to);
-        drop(state);
+        if let Some(clearing) = &state.clearing {
+            return self.take_away(clearing.seqno);
+        }
+        let frozen = state.memtables.oldest_frozen();
+        let load = state.loads(self.persisted()).last().map(|load| load.meta.to);
         match (frozen, load) {
-            (frozen, Some(to)) if frozen.as_ref().is_none_or(|frozen| to <= frozen.last) => {
+            (frozen, Some(to)) if frozen.is_none_or(|frozen| to <= frozen.last) => {
                 self.context.host.sync_log(to)?;
-                self.install(Some(to), |_| {}, |_, _| {})
+                self.install(&state, Some(to), |_| {}, |_, _| {}).map(drop)
             }
-            (Some(frozen), _) => self.spill(&frozen),
+            (Some(frozen), _) => self.spill(&state, frozen),
             (None, _) => Ok(()),
         }
     }
 
     /// Writes a frozen memtable to a run, or to the base if there is nothing else.
-    fn spill(&self, frozen: &Frozen) -> Result<()> {
+    fn spill(&self, state: &State, frozen: &Frozen) -> Result<()> {
         let Frozen { memtable, last } = frozen;
         let (last, after) = (*last, self.persisted());
         self.wait_published(last)?;
         let is_held = self.context.visibility.is_held_between(after, last);
-        let is_first = self.state.load().files.all().next().is_none();
+        let is_first = state.files.all().next().is_none();
         let purpose = match (is_held, is_first && self.reduce.is_ready()) {
             (true, _) => Purpose::ExactRun,
             (false, true) => Purpose::Base,
@@ -374,14 +467,13 @@ impl Store {
                 Some(part) => files.add_run(part),
                 None => {}
             };
-            self.install(Some(last), add, |state, _| {
+            self.install(state, Some(last), add, |state, _| {
                 let is_this = |oldest: &mut Frozen| Arc::ptr_eq(&oldest.memtable, memtable);
                 state.memtables.frozen.pop_if(is_this);
             })
         });
-        if let Err(error) = installed {
-            forget(made, &error);
-            return Err(error);
+        if !settle(installed, made.as_ref())? {
+            return Ok(());
         }
         memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -464,8 +556,8 @@ impl Store {
     fn merge_one(&self) {
         let Some(running) = self.jobs.begin(Work::Upkeep) else { return };
         let merged = running.persistently(|| {
-            let Some((runs, with_base)) = self.due() else { return Ok(()) };
-            match self.merge_parts(&[], &runs, with_base) {
+            let Some(Due { state, runs, with_base }) = self.due() else { return Ok(()) };
+            match self.merge_parts(&state, &[], &runs, with_base) {
                 // Values that become too large must not keep runs from being merged, or nobody could write any more,
                 // not even what makes them smaller.
                 Err(Error::Invalid(what)) if with_base => {
@@ -473,7 +565,7 @@ impl Store {
                         "{}: runs stay apart from the base: {what}",
                         self.home.dir.display()
                     );
-                    self.merge_parts(&[], &runs, false)
+                    self.merge_parts(&state, &[], &runs, false)
                 }
                 merged => merged,
             }
@@ -484,27 +576,34 @@ impl Store {
         }
     }
 
-    /// Runs that are to be merged in the background, and whether the base is.
-    fn due(&self) -> Option<(Vec<Arc<Part>>, bool)> {
-        let mut runs = self.written_runs();
+    /// What is to be merged in the background.
+    fn due(&self) -> Option<Due> {
+        let (state, mut runs) = self.written_runs();
         let bytes: Vec<_> = runs.iter().map(|run| run.meta.len).collect();
-        let base = self.state.load().files.base.as_ref().map(|base| base.meta.len);
-        let choice = policy::due(&bytes, base)?;
+        let choice = policy::due(&bytes, state.files.base.as_ref().map(|base| base.meta.len))?;
         runs.truncate(choice.runs);
-        Some((runs, choice.with_base && self.reduce.is_ready()))
+        Some(Due { state, runs, with_base: choice.with_base && self.reduce.is_ready() })
     }
 
-    /// Runs that the manifest names, newest first.
-    fn written_runs(&self) -> Vec<Arc<Part>> {
+    /// Runs that the manifest names, newest first, and the state that they are of.
+    fn written_runs(&self) -> (Arc<State>, Vec<Arc<Part>>) {
         // A state that is loaded later has all that had been persisted: there is no gap between the runs.
         let persisted = self.persisted();
-        let state = self.state.load();
-        state.files.runs.iter().filter(|run| run.meta.to <= persisted).cloned().collect()
+        let state = self.state.load_full();
+        let runs = state.files.runs.iter().filter(|run| run.meta.to <= persisted).cloned();
+        let runs = runs.collect();
+        (state, runs)
     }
 
-    /// Merges the newest memtables, runs, and the base. If it fails, nothing has changed.
-    fn merge_parts(&self, frozen: &[Frozen], runs: &[Arc<Part>], with_base: bool) -> Result<()> {
-        let base = self.state.load().files.base.clone().filter(|_| with_base);
+    /// Merges the newest memtables, runs, and the base of a state. If it fails, nothing has changed.
+    fn merge_parts(
+        &self,
+        state: &State,
+        frozen: &[Frozen],
+        runs: &[Arc<Part>],
+        with_base: bool,
+    ) -> Result<()> {
+        let base = state.files.base.clone().filter(|_| with_base);
         let oldest = runs.last().map_or(0, |run| run.meta.after);
         let (after, from) = match with_base {
             true => (0, base.as_ref().map_or(0, |base| base.meta.to)),
@@ -540,16 +639,15 @@ impl Store {
         };
         let logged = persists.map_or(Ok(()), |to| self.context.host.sync_log(to));
         let installed = logged.and_then(|()| {
-            self.install(persists, replace, |state, before| {
+            self.install(state, persists, replace, |state, before| {
                 state.memtables.frozen.retain(|other| !is_merged(other));
                 if self.context.visibility.is_held_between(from, to) {
-                    state.older.push(Older { from, to, files: before });
+                    state.older.push(Older { from, to, memtables: None, files: before });
                 }
             })
         });
-        if let Err(error) = installed {
-            forget(made, &error);
-            return Err(error);
+        if !settle(installed, made.as_ref())? {
+            return Ok(());
         }
         frozen.iter().for_each(|frozen| frozen.memtable.set_flushed());
         self.flushes.fetch_add(frozen.len() as u64, Ordering::Relaxed);
@@ -560,7 +658,8 @@ impl Store {
     /// Merges all runs with the base, until there are none but those that come meanwhile.
     fn merge_all(&self) -> Result<()> {
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
-        let merged = self.merge_parts(&[], &self.written_runs(), true);
+        let (state, runs) = self.written_runs();
+        let merged = self.merge_parts(&state, &[], &runs, true);
         drop(running);
         // Runs that came meanwhile found the job taken.
         self.schedule_merge();
@@ -572,6 +671,9 @@ impl Store {
         let merging = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
         let flushing = self.jobs.take_over(Work::Flush, &[Work::Flush])?;
         let merged = cut().and_then(|()| {
+            while self.state.load().clearing.is_some() {
+                self.flush_oldest()?;
+            }
             let state = self.state.load_full();
             let (frozen, runs) = (&state.memtables.frozen, &state.files.runs);
             let to = newest(frozen, runs).unwrap_or(0);
@@ -579,14 +681,14 @@ impl Store {
             self.wait_published(to)?;
             let is_held = self.context.visibility.is_held_between(self.persisted(), to);
             if frozen.is_empty() || !is_held {
-                return self.merge_parts(frozen, runs, true);
+                return self.merge_parts(&state, frozen, runs, true);
             }
-            drop(state);
             // What snapshots see in between stays in runs.
             while self.is_flush_due() {
                 self.flush_oldest()?;
             }
-            self.merge_parts(&[], &self.written_runs(), true)
+            let (state, runs) = self.written_runs();
+            self.merge_parts(&state, &[], &runs, true)
         });
         drop((flushing, merging));
         if self.is_flush_due() {
@@ -651,11 +753,17 @@ fn newest(frozen: &[Frozen], runs: &[Arc<Part>]) -> Option<Seqno> {
     frozen.max(runs.first().map(|run| run.meta.to))
 }
 
-/// Removes a file that was made in vain, unless it is unknown whether the manifest names it.
-fn forget(made: Option<Arc<Part>>, error: &Error) {
-    if error.kind() != ErrorKind::Poisoned {
-        made.iter().for_each(|part| part.set_obsolete());
+/// Whether a file that was made is installed. If it was made in vain it is removed, unless it is unknown whether the
+/// manifest names it.
+fn settle(installed: Result<bool>, made: Option<&Arc<Part>>) -> Result<bool> {
+    let is_in_vain = match &installed {
+        Ok(is_installed) => !is_installed,
+        Err(error) => error.kind() != ErrorKind::Poisoned,
+    };
+    if is_in_vain {
+        made.into_iter().for_each(|part| part.set_obsolete());
     }
+    installed
 }
 
 fn value_of(found: Option<(Trailer, Slice)>) -> Option<Slice> {
@@ -725,11 +833,14 @@ impl Engine for Store {
     }
 
     fn persist(&self) -> Result<()> {
-        let state = self.state.load();
-        let frozen = state.memtables.frozen.first().map(|frozen| frozen.last);
-        let load = self.loads(&state).next().map(|load| load.meta.to);
-        drop(state);
-        frozen.max(load).map_or(Ok(()), |last| self.wait_persisted(last))
+        match self.cut_up_to(&self.state.load()) {
+            0 => Ok(()),
+            last => self.wait_persisted(last),
+        }
+    }
+
+    fn as_clear(&self) -> Result<&dyn Clear> {
+        Ok(self)
     }
 
     fn load(&self) -> Result<Box<dyn Load>> {
@@ -756,9 +867,7 @@ impl Engine for Store {
     }
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
-        let state = self.state.load();
-        let load = self.loads(&state).last().map(|load| load.meta.to);
-        state.memtables.oldest().into_iter().chain(load).min()
+        self.oldest_unpersisted_of(&self.state.load())
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
@@ -966,7 +1075,27 @@ impl Engine for Store {
     }
 }
 
+impl Clear for Store {
+    fn clear(&self, _before: Seqno, seqno: Seqno) {
+        let memtables = Memtables::new(MemtableKind::default(), &self.context.budget);
+        // What is replayed to be read only is read when all has been replayed, and not changed any more.
+        let has_readers = !self.context.read_only;
+        self.change_state(|state| {
+            let oldest = self.oldest_unpersisted_of(state).unwrap_or(seqno);
+            state.clear(seqno, memtables, oldest, has_readers);
+        });
+        self.schedule_flush();
+    }
+}
+
 impl Store {
+    /// The first write that is not in named files.
+    fn oldest_unpersisted_of(&self, state: &State) -> Option<Seqno> {
+        let clearing = state.clearing.as_ref().map(|clearing| clearing.oldest);
+        let load = state.loads(self.persisted()).last().map(|load| load.meta.to);
+        clearing.into_iter().chain(load).chain(state.memtables.oldest()).min()
+    }
+
     fn positions<'a>(&'a self, state: &'a State, at: Seqno) -> Positions<'a, Merge<Input>> {
         let (memtables, files) = state.at(at);
         let changes = Merge::new(Self::inputs(memtables, files, false));

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, ErrorKind, KeyspaceOptions, Result};
+use turbidite::{Database, Durability, EngineKind, ErrorKind, KeyspaceOptions, Result};
+
+use crate::setup::options;
 
 const PATH: &str = "/data/loads.db";
 /// One that is loaded, one that is written to meanwhile.
@@ -32,11 +34,11 @@ struct Work {
 }
 
 impl Work {
-    fn new() -> Self {
+    fn new(engine: EngineKind) -> Self {
         let fs = MemoryFs::traced();
         let faults = FaultFs::new(Arc::new(fs.clone()));
         let db = open(Arc::new(faults.clone())).unwrap();
-        db.keyspace(NAMES[0], KeyspaceOptions::skip()).unwrap();
+        db.keyspace(NAMES[0], options(engine)).unwrap();
         db.keyspace(NAMES[1], KeyspaceOptions::lsm()).unwrap();
         let mut history = History::default();
         history.promises.push((fs.operations(), 0, 0));
@@ -159,8 +161,17 @@ fn check(
 }
 
 #[test]
-fn every_power_cut_around_loads_leaves_a_prefix() {
-    let mut work = Work::new();
+fn every_power_cut_around_loads_of_a_skip_keyspace_leaves_a_prefix() {
+    every_power_cut_leaves_a_prefix(EngineKind::Skip);
+}
+
+#[test]
+fn every_power_cut_around_loads_of_an_lsm_tree_leaves_a_prefix() {
+    every_power_cut_leaves_a_prefix(EngineKind::Lsm);
+}
+
+fn every_power_cut_leaves_a_prefix(engine: EngineKind) {
+    let mut work = Work::new(engine);
     let from = work.fs.operations();
     for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
         work.put(NAMES[1], durability);

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod choices;
+mod clears;
 mod conformance;
 mod crash;
 mod ends;
@@ -11,6 +12,7 @@ mod formats;
 mod full_disk;
 mod history;
 mod kill;
+mod levels;
 mod loads;
 mod memory;
 mod model;

@@ -1,5 +1,5 @@
 //! Compaction: merging tables into deeper levels. [`policy`] says what is due, a pure function of the
-//! version; [`retention`] says which entries may go; [`merge`] does it.
+//! version, one for each way to keep a tree in shape; [`retention`] says which entries may go; [`merge`] does it.
 
 pub(crate) mod merge;
 pub(crate) mod policy;

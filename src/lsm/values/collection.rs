@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use super::file::ValueFile;
 use super::set::ValueFiles;
-use crate::lsm::compaction::policy::Choice;
-use crate::lsm::version::{TableFile, Version};
+use crate::lsm::compaction::policy::{Choice, Into, Work};
+use crate::lsm::version::{Place, TableFile, Version};
 
 /// Which of the values that a compaction meets in value files it moves to new ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,21 +52,22 @@ pub(crate) fn due(version: &Version) -> Option<Choice> {
     let share =
         |(file, garbage): &(&Arc<ValueFile>, u64)| *garbage as f64 / file.record_bytes() as f64;
     let (worst, _) = crowded.max_by(|a, b| share(a).total_cmp(&share(b)))?;
-    let (level, table) = largest_user(version, worst.id())?;
-    Some(Choice { inputs: vec![Arc::clone(table)], output_level: level, is_move: false })
+    let (Place { level, run }, table) = largest_user(version, worst.id())?;
+    let inputs = vec![Arc::clone(table)];
+    Some(Choice { inputs, work: Work::Merge, level, into: Into::Its(run) })
 }
 
 fn is_crowded(file: &ValueFile, garbage: u64) -> bool {
     garbage > file.record_bytes() / 2
 }
 
-/// The table that refers to the most bytes of a value file, and its level.
-fn largest_user(version: &Version, file: u64) -> Option<(usize, &Arc<TableFile>)> {
-    let levels = version.levels.iter().enumerate();
-    let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
-    let users = tables.filter_map(|(level, table)| {
+/// The table that refers to the most bytes of a value file, and where it is.
+fn largest_user(version: &Version, file: u64) -> Option<(Place, &Arc<TableFile>)> {
+    let runs = version.runs().iter();
+    let tables = runs.flat_map(|run| run.tables().iter().map(|table| (run.place, table)));
+    let users = tables.filter_map(|(place, table)| {
         let share = table.values.iter().find(|share| share.file.id() == file)?;
-        Some((share.bytes, level, table))
+        Some((share.bytes, place, table))
     });
-    users.max_by_key(|(bytes, ..)| *bytes).map(|(_, level, table)| (level, table))
+    users.max_by_key(|(bytes, ..)| *bytes).map(|(_, place, table)| (place, table))
 }

@@ -14,11 +14,12 @@ use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::lsm::compaction::merge::{Output, write_tables};
+use crate::lsm::compaction::policy::Into;
 use crate::lsm::compaction::retention::Retention;
 use crate::lsm::cursor::{PartCursor, RunCursor};
 use crate::lsm::state::State;
 use crate::lsm::table::{ReadMode, TableBuilder, TableOptions};
-use crate::lsm::version::{Home, TableFile, TableMeta, Version, sample};
+use crate::lsm::version::{Home, Place, Run, TableFile, TableMeta, Version, sample};
 use crate::memtable::Memtables;
 use crate::options::MemtableKind;
 use crate::stats::{ValueStats, VerifyReport};
@@ -31,6 +32,11 @@ const LEVEL: usize = 3;
 
 /// A key, its sequence number, and the value or a deletion.
 type Write = (Vec<u8>, Seqno, Option<Vec<u8>>);
+
+/// A run of one table.
+fn run_of(table: &Arc<TableFile>) -> Run {
+    Run::new(Place::merged(LEVEL), vec![Arc::clone(table)]).unwrap()
+}
 
 /// A tree of one level without a database.
 struct Bed {
@@ -50,7 +56,7 @@ impl Bed {
         let faults = FaultFs::new(Arc::new(memory.clone()));
         let home = sample::home_on(Arc::new(faults.clone()));
         let memtables = Memtables::new(MemtableKind::default(), &Arc::new(Budget::new(8 << 20)));
-        let state = State { memtables, version: Arc::new(Version::default()) };
+        let state = State::new(memtables, Version::default());
         let (reader, next_id) = (Arc::new(BatchReader::new(2)), Cell::new(1));
         Self { memory, faults, home, state, reader, next_id, table_bytes: 1000, file_bytes: 4000 }
     }
@@ -103,7 +109,7 @@ impl Bed {
 
     fn install(&mut self, removed: &[Arc<TableFile>], added: Vec<Arc<TableFile>>) {
         let ids: Vec<u64> = removed.iter().map(|table| table.meta.id).collect();
-        let added: Vec<_> = added.into_iter().map(|table| (LEVEL, table)).collect();
+        let added: Vec<_> = added.into_iter().map(|table| (Place::merged(LEVEL), table)).collect();
         let next = self.version().with(&ids, &added).expect("it fits");
         let gone = self.version().values.gone_from(&next.values);
         self.state.version = Arc::new(next);
@@ -125,8 +131,11 @@ impl Bed {
         let version = Version::clone(self.version());
         let mut sources = version.values.clone();
         flushed.iter().for_each(|table| sources.add(&table.values).expect("they are new"));
-        let run = |tables| PartCursor::Right(RunCursor::new(tables, ReadMode::Sequential));
-        let mut cursor = Merge::new(vec![run(flushed.clone()), run(inputs.clone())]);
+        let run = |tables: &[_]| {
+            let run = Run::new(Place::merged(LEVEL), tables.to_vec())?;
+            Some(PartCursor::Right(RunCursor::new(run, ReadMode::Sequential)))
+        };
+        let mut cursor = Merge::new([run(&flushed), run(&inputs)].into_iter().flatten().collect());
         let merged = self.write(&mut cursor, &sources, moves, shortest);
         let merged = merged.map(|merged| self.install(&inputs, merged));
         // What was flushed was never in a version.
@@ -146,7 +155,7 @@ impl Bed {
         moves: Moves,
         shortest: Option<u32>,
     ) -> Result<()> {
-        let mut cursor = RunCursor::new(vec![Arc::clone(table)], ReadMode::Sequential);
+        let mut cursor = RunCursor::new(run_of(table), ReadMode::Sequential);
         let tables = self.write(&mut cursor, &self.version().values, moves, shortest)?;
         self.install(std::slice::from_ref(table), tables);
         Ok(())
@@ -155,7 +164,7 @@ impl Bed {
     fn settle(&mut self) -> usize {
         let mut steps = 0;
         while let Some(choice) = due(self.version()) {
-            assert_eq!((choice.output_level, choice.inputs.len()), (LEVEL, 1));
+            assert_eq!((choice.level, choice.into, choice.inputs.len()), (LEVEL, Into::Its(0), 1));
             self.rewrite(&choice.inputs[0], Moves::Crowded, Some(64)).unwrap();
             steps += 1;
             assert!(steps < 1000, "it goes on for ever");
@@ -361,7 +370,10 @@ fn a_move_to_another_level_keeps_the_values() {
     let mut model = BTreeMap::new();
     bed.merge(&writes(0..10, 100, 1, &mut model), Moves::Crowded, Some(64)).unwrap();
     let table = bed.tables().remove(0);
-    let next = bed.version().with(&[table.meta.id], &[(LEVEL + 1, Arc::clone(&table))]).unwrap();
+    let next = bed
+        .version()
+        .with(&[table.meta.id], &[(Place::merged(LEVEL + 1), Arc::clone(&table))])
+        .unwrap();
     assert!(bed.version().values.gone_from(&next.values).is_empty());
     assert_eq!(next.values.stats(), bed.stats());
     bed.state.version = Arc::new(next);
@@ -498,8 +510,8 @@ fn with_entries(bed: &Bed, entries: &[(Vec<u8>, Trailer, Vec<u8>)], values: Vec<
     }
     let meta = TableMeta::new(id, builder.finish().unwrap());
     let table = TableFile::with_values(meta, values, Arc::clone(&bed.home));
-    let version = Version::default().with(&[], &[(LEVEL, table)]).unwrap();
-    State { memtables: bed.state.memtables.clone(), version: Arc::new(version) }
+    let version = Version::default().with(&[], &[(Place::merged(LEVEL), table)]).unwrap();
+    State::new(bed.state.memtables.clone(), version)
 }
 
 #[test]
@@ -558,7 +570,7 @@ fn hostile_references_are_damage() {
         references.check(&key(1), &reference);
         failed(references.finish().err());
         // A compaction stops as well, if it has to know.
-        let mut cursor = RunCursor::new(vec![Arc::clone(table)], ReadMode::Sequential);
+        let mut cursor = RunCursor::new(run_of(table), ReadMode::Sequential);
         failed(bed.write(&mut cursor, &version.values, Moves::All, Some(64)).err());
         failed(bed.write(&mut cursor, &version.values, Moves::All, None).err());
     }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! edit     := persisted, next id, removed count, removed ids, added count, added tables
-//! table    := level, id, length, entries, tombstones, smallest seqno, largest seqno,
+//! table    := level, run, id, length, entries, tombstones, smallest seqno, largest seqno,
 //!             smallest key (length in front), largest key (length in front), share count, shares
 //! share    := id of a value file, length of the file, bytes of the records in it that the table refers to
 //! snapshot := an edit that adds everything
 //! ```
-//! In version 1 tables have no shares. All integers are varints. An edit is one atomic change: what a flush or a compaction adds and removes is
-//! there together or not at all.
+//! All integers are varints. An edit is one atomic change: what a flush or a compaction adds and removes is
+//! there together or not at all. Version 1 has no runs, each table of level 0 is one, numbered like the table, and every
+//! other level is the run 0; and tables have no shares.
 //!
 //! Thread safety: one owner, behind the tree's install lock.
 
@@ -16,7 +17,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Home, LEVELS, TableFile, TableMeta, Version};
+use super::table_file::MOST_IDS;
+use super::{Home, LEVELS, Place, TableFile, TableMeta, Version};
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
@@ -24,8 +26,6 @@ use crate::log::edits::{EditKind, Edits};
 use crate::lsm::values::{Share, ValueFile};
 
 const KIND: EditKind = EditKind { name: "manifest", version: 2 };
-/// From this version on tables say which value files they refer to.
-const WITH_SHARES: u32 = 2;
 
 /// One change of the version.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Edit {
     /// All writes up to this number are in tables, once the edit is.
     pub(crate) persisted: Seqno,
     pub(crate) removed: Vec<u64>,
-    pub(crate) added: Vec<(usize, Arc<TableFile>)>,
+    pub(crate) added: Vec<(Place, Arc<TableFile>)>,
 }
 
 /// The manifest's file.
@@ -113,29 +113,38 @@ impl Manifest {
         self.numbers.persisted
     }
 
-    /// A number for a new table.
+    /// A number for a new table, or a new run: larger than all that were given before.
     pub(crate) fn take_id(&mut self) -> u64 {
         self.numbers.next_id += 1;
         self.numbers.next_id - 1
     }
 
-    /// Records a change, durable on return; `version` is the version with the change. After an error it is
-    /// unknown whether the change will be there at the next opening.
+    /// Gives out numbers above `id` only from now on.
+    pub(crate) fn pass_over(&mut self, id: u64) {
+        self.numbers.next_id = self.numbers.next_id.max(id + 1);
+    }
+
+    /// Records a change, durable on return; `version` is the version with the change. After `NoSpace` nothing
+    /// has changed. After another error it is unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<()> {
         let Self { edits: Log::Open(edits), numbers } = self else {
             unreachable!("only a writable database changes its manifest")
         };
-        numbers.persisted = numbers.persisted.max(edit.persisted);
-        let bytes = encode(*numbers, &edit.removed, &edit.added);
-        edits.append(&bytes, || numbers.snapshot(version))
+        let persisted = numbers.persisted.max(edit.persisted);
+        let next = Numbers { persisted, ..*numbers };
+        let bytes = encode(next, &edit.removed, &edit.added);
+        edits.append(&bytes, || next.snapshot(version))?;
+        // Not before: what has not been recorded must not be said by the next edit.
+        *numbers = next;
+        Ok(())
     }
 }
 
 impl Numbers {
     fn snapshot(&self, version: &Version) -> Vec<u8> {
-        let levels = version.levels.iter().enumerate();
-        let all: Vec<_> = levels
-            .flat_map(|(level, tables)| tables.iter().map(move |table| (level, Arc::clone(table))))
+        let runs = version.runs().iter();
+        let all: Vec<_> = runs
+            .flat_map(|run| run.tables().iter().map(|table| (run.place, Arc::clone(table))))
             .collect();
         encode(*self, &[], &all)
     }
@@ -152,6 +161,9 @@ impl Numbers {
         let mut new_files = BTreeMap::new();
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
+        if self.next_id > MOST_IDS {
+            return None;
+        }
         let mut edit = Edit { persisted: self.persisted, ..Edit::default() };
         for _ in 0..varint::take(bytes)? {
             edit.removed.push(varint::take(bytes)?);
@@ -159,6 +171,7 @@ impl Numbers {
         for _ in 0..varint::take(bytes)? {
             let level =
                 usize::try_from(varint::take(bytes)?).ok().filter(|&level| level < LEVELS)?;
+            let run = if format > 1 { Some(varint::take(bytes)?) } else { None };
             let meta = TableMeta {
                 id: varint::take(bytes)?,
                 len: varint::take(bytes)?,
@@ -169,11 +182,12 @@ impl Numbers {
                 smallest: varint::take_prefixed(bytes)?.to_vec(),
                 largest: varint::take_prefixed(bytes)?.to_vec(),
             };
-            if meta.smallest > meta.largest || meta.id >= self.next_id {
+            let run = run.unwrap_or(if level == 0 { meta.id } else { 0 });
+            if meta.smallest > meta.largest || meta.id.max(run) >= self.next_id {
                 return None;
             }
             let mut values = Vec::new();
-            if format >= WITH_SHARES {
+            if format > 1 {
                 for _ in 0..varint::take(bytes)? {
                     values.push(self.take_share(bytes, home, version, &mut new_files)?);
                 }
@@ -181,7 +195,8 @@ impl Numbers {
             if !values.is_sorted_by(|a, b| a.file.id() < b.file.id()) {
                 return None;
             }
-            edit.added.push((level, TableFile::with_values(meta, values, Arc::clone(home))));
+            let table = TableFile::with_values(meta, values, Arc::clone(home));
+            edit.added.push((Place { level, run }, table));
         }
         bytes.is_empty().then_some(edit)
     }
@@ -205,7 +220,7 @@ impl Numbers {
     }
 }
 
-fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) -> Vec<u8> {
+fn encode(numbers: Numbers, removed: &[u64], added: &[(Place, Arc<TableFile>)]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, numbers.persisted);
     varint::put(&mut out, numbers.next_id);
@@ -214,9 +229,10 @@ fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) 
         varint::put(&mut out, id);
     }
     varint::put(&mut out, added.len() as u64);
-    for (level, table) in added {
+    for (place, table) in added {
         let meta = &table.meta;
-        varint::put(&mut out, *level as u64);
+        varint::put(&mut out, place.level as u64);
+        varint::put(&mut out, place.run);
         for number in [
             meta.id,
             meta.len,
@@ -239,32 +255,22 @@ fn encode(numbers: Numbers, removed: &[u64], added: &[(usize, Arc<TableFile>)]) 
     out
 }
 
-/// The files that a version needs, and what each is.
-fn files(version: &Version) -> impl Iterator<Item = (PathBuf, &'static str)> {
-    let tables = version.tables().map(|table| (table.path(), "table"));
-    tables.chain(version.values.files().map(|file| (file.path(), "value file")))
-}
-
-/// An error if a table or a value file that the version holds has no file.
-pub(crate) fn check_files_exist(home: &Home, version: &Version) -> Result<()> {
+/// The tables and value files in the keyspace's directory that the version does not hold, with their numbers.
+///
+/// # Errors
+/// `Corruption` if one that it holds has no file.
+pub(crate) fn leftovers(home: &Home, version: &Version) -> Result<BTreeMap<PathBuf, u64>> {
     let names = home.fs.list(&home.dir)?;
-    let there: HashSet<PathBuf> = names.iter().map(|name| home.dir.join(name)).collect();
-    match files(version).find(|(path, _)| !there.contains(path)) {
-        Some((path, what)) => Err(Error::corruption(&path, 0, format!("the {what} is missing"))),
-        None => Ok(()),
-    }
-}
-
-/// Removes the tables and value files in the keyspace's directory that no version holds: what a crash left behind.
-pub(crate) fn remove_leftovers(home: &Home, version: &Version) -> Result<()> {
-    let known: HashSet<PathBuf> = files(version).map(|(path, _)| path).collect();
-    for name in home.fs.list(&home.dir)? {
-        let path = home.dir.join(&name);
-        if Home::id_of(&name).is_some() && !known.contains(&path) {
-            home.fs.remove(&path)?;
+    let file = |name: String| Home::id_of(&name).map(|id| (home.dir.join(name), id));
+    let mut there: BTreeMap<PathBuf, u64> = names.into_iter().filter_map(file).collect();
+    let tables = version.tables().map(|table| (table.path(), "table"));
+    let values = version.values.files().map(|file| (file.path(), "value file"));
+    for (path, what) in tables.chain(values) {
+        if there.remove(&path).is_none() {
+            return Err(Error::corruption(&path, 0, format!("the {what} is missing")));
         }
     }
-    Ok(())
+    Ok(there)
 }
 
 #[cfg(test)]
@@ -273,14 +279,16 @@ mod tests {
 
     use super::super::sample;
     use super::*;
+    use crate::vfs::Fs;
 
     const DATABASE: u64 = 77;
+    /// A run of level 0.
+    const NEWEST: Place = Place { level: 0, run: 1 };
 
     /// All that a version says.
-    fn metas(version: &Version) -> Vec<(usize, TableMeta)> {
-        let levels = version.levels.iter().enumerate();
-        levels
-            .flat_map(|(level, tables)| tables.iter().map(move |table| (level, table.meta.clone())))
+    fn metas(version: &Version) -> Vec<(Place, TableMeta)> {
+        let runs = version.runs().iter();
+        runs.flat_map(|run| run.tables().iter().map(|table| (run.place, table.meta.clone())))
             .collect()
     }
 
@@ -298,12 +306,14 @@ mod tests {
             Self { home, manifest, version: Version::default() }
         }
 
-        /// Adds a table to `level` in the place of others; all its writes have the number `persisted`.
+        /// Adds a table to `level` in the place of others, every third in a run of its own; all its writes have the
+        /// number `persisted`.
         fn change(&mut self, level: usize, persisted: Seqno, removed: &[u64]) -> u64 {
             let id = self.manifest.take_id();
             let key = id.to_be_bytes();
             let table = sample::table(&self.home, id, (&key, &key), 100, persisted);
-            let edit = Edit { persisted, removed: removed.to_vec(), added: vec![(level, table)] };
+            let place = Place { level, run: if id.is_multiple_of(3) { id } else { 0 } };
+            let edit = Edit { persisted, removed: removed.to_vec(), added: vec![(place, table)] };
             self.version = self.version.with(&edit.removed, &edit.added).unwrap();
             self.manifest.record(&edit, &self.version).unwrap();
             id
@@ -333,7 +343,7 @@ mod tests {
         tree.reopen();
         assert_eq!(tree.manifest.persisted(), 9);
         // A compaction changes what is there, not what is persisted.
-        let merged = tree.change(6, 3, &[first, second]);
+        let merged = tree.change(LEVELS - 1, 3, &[first, second]);
         assert!(merged > second);
         tree.reopen();
         assert_eq!(metas(&tree.version).len(), 1);
@@ -372,9 +382,12 @@ mod tests {
     #[test]
     fn an_edit_that_does_not_fit_is_damage() {
         let home = sample::home();
-        let table = |id: u64| vec![(3, sample::table(&home, id, (b"a", b"b"), 100, 1))];
-        let twice = [table(4), table(5)].concat();
-        for (removed, added) in [(&[9][..], vec![]), (&[], twice), (&[], table(10))] {
+        let table = |run: u64, id: u64| {
+            vec![(Place { level: 3, run }, sample::table(&home, id, (b"a", b"b"), 100, 1))]
+        };
+        let twice = [table(0, 4), table(0, 5)].concat();
+        let wrong = [(&[9][..], vec![]), (&[], twice), (&[], table(0, 10)), (&[], table(10, 4))];
+        for (removed, added) in wrong {
             let mut manifest = Manifest::create(&home, DATABASE).unwrap();
             let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
             let numbers = Numbers { persisted: 1, next_id: 10 };
@@ -385,20 +398,40 @@ mod tests {
     }
 
     #[test]
+    fn what_there_was_no_space_for_is_not_said_by_the_next_edit() {
+        let (fs, home) = (crate::vfs::MemoryFs::new(), sample::home());
+        fs.create_dir(&home.dir).unwrap();
+        let home = Arc::try_unwrap(home).unwrap();
+        let home = Arc::new(Home { fs: Arc::new(fs.clone()), ..home });
+        let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+        let flush = Edit { persisted: 7, ..Edit::default() };
+        fs.quota(Some(0));
+        let error = manifest.record(&flush, &Version::default()).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::NoSpace);
+        fs.quota(None);
+        manifest.record(&Edit::default(), &Version::default()).unwrap();
+        assert_eq!(manifest.persisted(), 0);
+        assert_eq!(Manifest::open(&home, DATABASE).unwrap().0.persisted(), 0);
+        manifest.record(&flush, &Version::default()).unwrap();
+        assert_eq!(Manifest::open(&home, DATABASE).unwrap().0.persisted(), 7);
+    }
+
+    #[test]
     fn files_of_tables_are_compared_with_the_version() {
         let mut tree = Tree::new();
         let ids = [tree.change(0, 1, &[]), tree.change(0, 2, &[])];
         let create = |id: u64| drop(tree.home.create(id).unwrap());
         create(ids[0]);
         create(ids[1] + 1);
-        let error = check_files_exist(&tree.home, &tree.version).unwrap_err();
+        let error = leftovers(&tree.home, &tree.version).unwrap_err();
         assert!(error.to_string().contains("the table is missing"), "{error}");
         create(ids[1]);
-        check_files_exist(&tree.home, &tree.version).unwrap();
-        assert_eq!(tree.file_names().len(), 4);
-        remove_leftovers(&tree.home, &tree.version).unwrap();
-        assert_eq!(tree.file_names().len(), 3);
-        check_files_exist(&tree.home, &tree.version).unwrap();
+        let left = BTreeMap::from([(tree.home.path(ids[1] + 1), ids[1] + 1)]);
+        assert_eq!(leftovers(&tree.home, &tree.version).unwrap(), left);
+        let foreign = tree.home.dir.join(format!("{}.table", u64::MAX));
+        let layer = crate::vfs::Layer::Positional;
+        drop(tree.home.fs.create(&foreign, layer).unwrap());
+        assert_eq!(leftovers(&tree.home, &tree.version).unwrap().len(), 1);
         tree.reopen();
     }
 
@@ -418,7 +451,7 @@ mod tests {
         let mut manifest = Manifest::create(&home, DATABASE).unwrap();
         let mut version = Version::default();
         manifest.numbers.next_id = 100;
-        let mut change = |removed: &[u64], added: Vec<(usize, Arc<TableFile>)>| {
+        let mut change = |removed: &[u64], added: Vec<(Place, Arc<TableFile>)>| {
             let edit = Edit { persisted: 1, removed: removed.to_vec(), added };
             version = version.with(&edit.removed, &edit.added).unwrap();
             manifest.record(&edit, &version).unwrap();
@@ -431,16 +464,16 @@ mod tests {
             (version.clone(), all(&version))
         };
         let one = table_with_values(&home, 1, &[(10, 1064, 400), (11, 564, 500)]);
-        let (_, all) = change(&[], vec![(0, Arc::clone(&one))]);
+        let (_, all) = change(&[], vec![(NEWEST, Arc::clone(&one))]);
         assert_eq!(all, [(10, 1064, 600), (11, 564, 0)]);
         // Another table refers to the same file.
         let shares = vec![Share { bytes: 300, ..one.values[0].clone() }];
         let meta = TableMeta { id: 2, ..one.meta.clone() };
         let two = TableFile::with_values(meta, shares, Arc::clone(&home));
-        let (_, all) = change(&[], vec![(0, two)]);
+        let (_, all) = change(&[], vec![(Place { level: 0, run: 2 }, two)]);
         assert_eq!(all, [(10, 1064, 300), (11, 564, 0)]);
         // A table is moved; one goes, and with it a file; then the other.
-        let (_, all) = change(&[1], vec![(5, one)]);
+        let (_, all) = change(&[1], vec![(Place::merged(5), one)]);
         assert_eq!(all, [(10, 1064, 300), (11, 564, 0)]);
         assert_eq!(change(&[1], vec![]).1, [(10, 1064, 700)]);
         assert_eq!(change(&[2], vec![]).1, []);
@@ -466,8 +499,8 @@ mod tests {
         for (shares, right) in cases {
             let mut manifest = Manifest::create(&home, DATABASE).unwrap();
             let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
-            let first = (0, table_with_values(&home, 2, &[(7, 100, 36)]));
-            let added = [first, (0, table_with_values(&home, 1, shares))];
+            let first = (Place { level: 0, run: 2 }, table_with_values(&home, 2, &[(7, 100, 36)]));
+            let added = [first, (NEWEST, table_with_values(&home, 1, shares))];
             let numbers = Numbers { persisted: 1, next_id: 10 };
             edits.append(&encode(numbers, &[], &added), Vec::new).unwrap();
             let opened = Manifest::open(&home, DATABASE);
@@ -479,25 +512,26 @@ mod tests {
     fn files_of_values_are_compared_with_the_version() {
         let home = sample::home();
         let table = table_with_values(&home, 1, &[(5, 100, 36)]);
-        let version = Version::default().with(&[], &[(0, table)]).unwrap();
+        let version = Version::default().with(&[], &[(NEWEST, table)]).unwrap();
         let create = |path: PathBuf| drop(home.fs.create(&path, home.layer()).unwrap());
         create(home.path(1));
         create(home.path(5));
         create(home.values_path(1));
-        let error = check_files_exist(&home, &version).unwrap_err();
+        let error = leftovers(&home, &version).unwrap_err();
         assert!(error.to_string().contains("the value file is missing"), "{error}");
         create(home.values_path(5));
-        check_files_exist(&home, &version).unwrap();
-        remove_leftovers(&home, &version).unwrap();
-        assert_eq!(home.fs.list(&home.dir).unwrap(), ["000001.table", "000005.values"]);
+        let left = BTreeMap::from([(home.path(5), 5), (home.values_path(1), 1)]);
+        assert_eq!(leftovers(&home, &version).unwrap(), left);
     }
 
     #[test]
     fn an_edit_of_version_1_has_no_value_files() {
         let home = sample::home();
         let table = sample::table(&home, 1, (b"a", b"b"), 100, 1);
-        let mut bytes = encode(Numbers { persisted: 1, next_id: 10 }, &[], &[(0, table)]);
+        let numbers = Numbers { persisted: 1, next_id: 10 };
+        let mut bytes = encode(numbers, &[], &[(NEWEST, table)]);
         assert_eq!(bytes.pop(), Some(0), "no shares");
+        assert_eq!(bytes.remove(5), 1, "no run");
         let decode = |format| {
             Numbers::default().decode(&bytes, format, &home, &Version::default()).is_some()
         };
@@ -511,25 +545,56 @@ mod tests {
         Some((numbers, edit))
     }
 
+    #[test]
+    fn manifests_of_version_1_are_read_and_taken_over() {
+        let home = sample::home();
+        let old = EditKind { version: 1, ..KIND };
+        // Two flushes, and a table of a deeper level: level, id, length, entries, tombstones, numbers, keys.
+        let table = |level: u8, id: u8| vec![level, id, 9, 2, 0, id, id, 1, b'a', 1, b'z'];
+        let edit =
+            |tables: &[Vec<u8>]| [&[3, 9, 0, tables.len() as u8][..], &tables.concat()].concat();
+        let snapshot = edit(&[table(6, 2)]);
+        let fs = Arc::clone(&home.fs);
+        let mut edits = EditLog::create(fs, &home.dir, old, DATABASE, &snapshot).unwrap();
+        edits.append(&edit(&[table(0, 4), table(0, 7)]), Vec::new).unwrap();
+        let (mut manifest, version) = Manifest::open(&home, DATABASE).unwrap();
+        let places = |version: &Version| -> Vec<_> {
+            version.runs().iter().map(|run| (run.place.level, run.place.run)).collect()
+        };
+        assert_eq!(places(&version), [(0, 7), (0, 4), (6, 0)]);
+        assert_eq!((manifest.persisted(), manifest.take_id()), (3, 9));
+        manifest.make_writable(&home).unwrap();
+        let edit = Edit { persisted: 5, removed: vec![4], added: Vec::new() };
+        let version = version.with(&edit.removed, &edit.added).unwrap();
+        manifest.record(&edit, &version).unwrap();
+        let error = EditLog::read(&*home.fs, &home.dir, old).unwrap_err();
+        assert!(matches!(error, Error::NewerFormat { found: 2, .. }), "{error}");
+        assert_eq!(places(&Manifest::open(&home, DATABASE).unwrap().1), [(0, 7), (6, 0)]);
+    }
+
     proptest! {
         #[test]
         fn an_edit_comes_back_and_no_part_of_it_passes(
             (persisted, removed) in (any::<u64>(), proptest::collection::vec(any::<u64>(), 0..5)),
-            tables in proptest::collection::vec((0..LEVELS, 0..100_u64, any::<[u64; 2]>()), 0..5),
+            tables in proptest::collection::vec(
+                ((0..LEVELS, 0..100_u64), 0..100_u64, any::<[u64; 2]>()),
+                0..5,
+            ),
         ) {
             let home = sample::home();
             let added: Vec<_> = tables
                 .iter()
-                .map(|&(level, id, [len, seqno])| {
-                    (level, sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno))
+                .map(|&((level, run), id, [len, seqno])| {
+                    let table = sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno);
+                    (Place { level, run }, table)
                 })
                 .collect();
             let bytes = encode(Numbers { persisted, next_id: 100 }, &removed, &added);
             let (numbers, edit) = decoded(&bytes).unwrap();
             prop_assert_eq!((numbers.persisted, numbers.next_id), (persisted, 100));
             prop_assert_eq!((edit.persisted, &edit.removed), (persisted, &removed));
-            let says = |added: &[(usize, Arc<TableFile>)]| -> Vec<_> {
-                added.iter().map(|(level, table)| (*level, table.meta.clone())).collect()
+            let says = |added: &[(Place, Arc<TableFile>)]| -> Vec<_> {
+                added.iter().map(|(place, table)| (*place, table.meta.clone())).collect()
             };
             prop_assert_eq!(says(&edit.added), says(&added));
             prop_assert!((0..bytes.len()).all(|len| decoded(&bytes[..len]).is_none()));
@@ -540,17 +605,23 @@ mod tests {
         fn hostile_bytes_are_refused_or_make_sense(
             // Small numbers are likelier to be taken for counts and levels that go on.
             bytes in proptest::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..200),
-            tables in proptest::collection::vec((0..9_usize, 0..20_u64, any::<[u8; 2]>()), 0..4),
+            tables in proptest::collection::vec(
+                ((0..LEVELS + 2, 0..3_u64), 0..20_u64, any::<[u8; 2]>()),
+                0..4,
+            ),
             (next_id, at, flip) in (0..40_u64, any::<prop::sample::Index>(), any::<u8>()),
         ) {
             let home = sample::home();
             let added: Vec<_> = tables
                 .iter()
-                .map(|&(level, id, ends)| match ends.map(u64::from) {
-                    [file, len] if len % 3 == 0 => {
-                        (level, table_with_values(&home, id, &[(file % 40, 2 * len, len)]))
-                    }
-                    _ => (level, sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1)),
+                .map(|&((level, run), id, ends)| {
+                    let table = match ends.map(u64::from) {
+                        [file, len] if len % 3 == 0 => {
+                            table_with_values(&home, id, &[(file % 40, 2 * len, len)])
+                        }
+                        _ => sample::table(&home, id, (&ends[..1], &ends[1..]), 1, 1),
+                    };
+                    (Place { level, run }, table)
                 })
                 .collect();
             // Two that are nearly right, and one that is not.
@@ -559,14 +630,14 @@ mod tests {
             flipped[at.index(edit.len())] ^= flip;
             for bytes in [&edit[..], &flipped, &bytes] {
                 if let Some((numbers, edit)) = decoded(bytes) {
-                    let sound = |(level, table): &(usize, Arc<TableFile>)| {
+                    let sound = |(place, table): &(Place, Arc<TableFile>)| {
                         let meta = &table.meta;
                         let values = table.values.iter().all(|share| {
                             share.file.id() < numbers.next_id
                                 && share.bytes <= share.file.record_bytes()
                         });
-                        *level < LEVELS
-                            && meta.id < numbers.next_id
+                        place.level < LEVELS
+                            && meta.id.max(place.run) < numbers.next_id
                             && meta.smallest <= meta.largest
                             && values
                     };

@@ -1,75 +1,103 @@
 //! Which tables make up the tree: immutable versions, and the manifest that records each change.
 
 mod manifest;
+mod run;
 #[cfg(test)]
 pub(crate) mod sample;
 mod table_file;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::values::ValueFiles;
 use crate::error::Error;
-pub(crate) use manifest::{Edit, Manifest, check_files_exist, remove_leftovers};
+pub(crate) use manifest::{Edit, Manifest, leftovers};
+pub(crate) use run::{Place, Run};
 pub(crate) use table_file::{Home, TableFile, TableMeta};
 
-/// How many levels a tree has; level 0 holds what was flushed, newest first.
-pub(crate) const LEVELS: usize = 7;
+/// The most levels a tree may have.
+pub(crate) const LEVELS: usize = 16;
 
 /// One state of the tree's tables. Never changed; a change makes a new version.
 ///
-/// Invariants: tables of level 0 are ordered newest first and may overlap; on every other level they are
-/// ordered by key and no user key is in two of them. For any user key, entries on a higher-numbered level
-/// are older.
+/// Invariants: runs are ordered by [age](Place::age): for any user key, entries of a later run are older. No run is
+/// empty, and no two are in one place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
-    pub(crate) levels: [Vec<Arc<TableFile>>; LEVELS],
+    runs: Vec<Run>,
     /// The value files that the tables refer to.
     pub(crate) values: ValueFiles,
 }
 
 impl Version {
-    /// All tables.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.levels.iter().flatten()
+    /// All runs, newest first.
+    #[inline]
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
     }
 
-    /// The table of `level` (1 or deeper) that may hold `key`.
-    pub(crate) fn table_for(&self, level: usize, key: &[u8]) -> Option<&Arc<TableFile>> {
-        let tables = &self.levels[level];
-        let at = tables.partition_point(|table| table.meta.largest.as_slice() < key);
-        tables.get(at).filter(|table| table.meta.smallest.as_slice() <= key)
+    /// The runs of a level, newest first.
+    pub(crate) fn level(&self, level: usize) -> &[Run] {
+        let from = self.runs.partition_point(|run| run.place.level < level);
+        let len = self.runs[from..].partition_point(|run| run.place.level == level);
+        &self.runs[from..from + len]
+    }
+
+    /// The levels that have tables, from the first.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = (usize, &[Run])> {
+        let levels = self.runs.chunk_by(|a, b| a.place.level == b.place.level);
+        levels.map(|runs| (runs[0].place.level, runs))
+    }
+
+    /// The runs that are older than one at `place` is.
+    pub(crate) fn behind(&self, place: Place) -> &[Run] {
+        &self.runs[self.runs.partition_point(|run| run.place.age() <= place.age())..]
+    }
+
+    /// All tables, those of newer runs first.
+    pub(crate) fn tables(&self) -> impl DoubleEndedIterator<Item = &Arc<TableFile>> {
+        self.runs.iter().flat_map(Run::tables)
     }
 
     /// The version with tables removed and added. `None` if the change does not fit: a table to be removed
-    /// is not there, or the levels would no longer be in order.
-    pub(crate) fn with(&self, removed: &[u64], added: &[(usize, Arc<TableFile>)]) -> Option<Self> {
-        let mut next = self.clone();
+    /// is not there, or tables of a run would overlap.
+    pub(crate) fn with(&self, removed: &[u64], added: &[(Place, Arc<TableFile>)]) -> Option<Self> {
+        let ids: HashSet<u64> = removed.iter().copied().collect();
+        let stays = |table: &&Arc<TableFile>| !ids.contains(&table.meta.id);
+        let mut added = added.to_vec();
+        added.sort_by(|(a, x), (b, y)| {
+            a.age().cmp(&b.age()).then_with(|| x.meta.smallest.cmp(&y.meta.smallest))
+        });
+        let mut runs = Vec::with_capacity(self.runs.len() + 1);
+        let mut values = self.values.clone();
         let mut gone = 0;
-        for level in &mut next.levels {
-            let before = level.len();
-            level.retain(|table| {
-                let stays = !removed.contains(&table.meta.id);
-                if !stays {
-                    next.values.remove(&table.values);
-                }
-                stays
-            });
-            gone += before - level.len();
+        for (_, table) in &added {
+            values.add(&table.values)?;
         }
-        for (level, table) in added {
-            next.levels.get_mut(*level)?.push(Arc::clone(table));
-            next.values.add(&table.values)?;
-        }
-        next.values.drop_unused();
-        let (newest, sorted) = next.levels.split_first_mut().expect("there are levels");
-        newest.sort_by_key(|table| std::cmp::Reverse((table.meta.largest_seqno, table.meta.id)));
-        for level in sorted {
-            level.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
-            if !level.is_sorted_by(|a, b| a.meta.largest < b.meta.smallest) {
-                return None;
+        for run in &self.runs {
+            let has_new = added.iter().any(|(place, _)| *place == run.place);
+            if !has_new && run.tables().iter().all(|table| stays(&table)) {
+                runs.push(run.clone());
+                continue;
+            }
+            let goes = run.tables().iter().filter(|table| !stays(table));
+            goes.for_each(|table| values.remove(&table.values));
+            let mut tables: Vec<_> = run.tables().iter().filter(stays).cloned().collect();
+            gone += run.tables().len() - tables.len();
+            tables
+                .extend(added.extract_if(.., |(place, _)| *place == run.place).map(|(_, new)| new));
+            tables.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+            if !tables.is_empty() {
+                runs.push(Run::new(run.place, tables)?);
             }
         }
-        (gone == removed.len()).then_some(next)
+        for new in added.chunk_by(|(a, _), (b, _)| a == b) {
+            let place = Some(new[0].0).filter(|place| place.level < LEVELS)?;
+            runs.push(Run::new(place, new.iter().map(|(_, table)| Arc::clone(table)).collect())?);
+        }
+        values.drop_unused();
+        runs.sort_by_key(|run| run.place.age());
+        (gone == removed.len()).then_some(Self { runs, values })
     }
 
     /// The error for an entry whose value is apart, but not in any value file there is.
@@ -82,68 +110,81 @@ impl Version {
 
     /// Bytes of the tables of a level.
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
-        self.levels[level].iter().map(|table| table.meta.len).sum()
+        self.level(level).iter().map(Run::bytes).sum()
     }
-}
-
-/// The tables among `tables`, which do not overlap and are in order, that overlap the keys from `smallest`
-/// to `largest`.
-pub(crate) fn overlapping<'a>(
-    tables: &'a [Arc<TableFile>],
-    smallest: &[u8],
-    largest: &[u8],
-) -> &'a [Arc<TableFile>] {
-    let from = tables.partition_point(|table| table.meta.largest.as_slice() < smallest);
-    let to = tables.partition_point(|table| table.meta.smallest.as_slice() <= largest);
-    &tables[from..to.max(from)]
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn add(
         home: &Arc<Home>,
-        level: usize,
+        (level, run): (usize, u64),
         id: u64,
         keys: (&[u8], &[u8]),
-    ) -> (usize, Arc<TableFile>) {
-        (level, sample::table(home, id, keys, 10 * id, id))
+    ) -> (Place, Arc<TableFile>) {
+        (Place { level, run }, sample::table(home, id, keys, 10 * id, id))
     }
 
     fn ids<'a>(tables: impl IntoIterator<Item = &'a Arc<TableFile>>) -> Vec<u64> {
         tables.into_iter().map(|table| table.meta.id).collect()
     }
 
-    /// Two tables in level 0, two in level 3, one in level 6.
+    /// Two runs in level 0, one of two tables in level 3, one in level 6.
     fn version(home: &Arc<Home>) -> Version {
         let tables = [
-            add(home, 0, 4, (b"c", b"x")),
-            add(home, 3, 3, (b"p", b"q")),
-            add(home, 0, 5, (b"a", b"z")),
-            add(home, 3, 2, (b"c", b"d")),
-            add(home, 6, 1, (b"b", b"b")),
+            add(home, (0, 4), 4, (b"c", b"x")),
+            add(home, (3, 0), 3, (b"p", b"q")),
+            add(home, (0, 5), 5, (b"a", b"z")),
+            add(home, (3, 0), 2, (b"c", b"d")),
+            add(home, (6, 0), 1, (b"b", b"b")),
         ];
         Version::default().with(&[], &tables).unwrap()
     }
 
     #[test]
-    fn a_change_keeps_the_levels_in_order() {
+    fn a_change_keeps_the_runs_in_order() {
         let home = sample::home();
         let version = version(&home);
         assert_eq!(ids(version.tables()), [5, 4, 2, 3, 1]);
         assert_eq!((version.level_bytes(0), version.level_bytes(3)), (90, 50));
-        let added = [add(&home, 3, 6, (b"d1", b"o")), add(&home, 0, 7, (b"a", b"b"))];
+        assert_eq!(
+            version.levels().map(|(level, runs)| (level, runs.len())).collect::<Vec<_>>(),
+            [(0, 2), (3, 1), (6, 1)]
+        );
+        assert_eq!((version.level(0).len(), version.level(4).len()), (2, 0));
+        let added = [
+            add(&home, (3, 0), 6, (b"d1", b"o")),
+            add(&home, (0, 7), 7, (b"a", b"b")),
+            add(&home, (3, 9), 9, (b"a", b"z")),
+            add(&home, (3, 8), 8, (b"a", b"z")),
+        ];
         let next = version.with(&[5, 3], &added).unwrap();
-        assert_eq!(ids(next.tables()), [7, 4, 2, 6, 1]);
+        assert_eq!(ids(next.tables()), [7, 4, 9, 8, 2, 6, 1]);
         assert_eq!(ids(version.tables()), [5, 4, 2, 3, 1], "the version itself never changes");
         let empty = version.with(&[1, 2, 3, 4, 5], &[]).unwrap();
-        assert_eq!(empty.tables().count(), 0);
+        assert!(empty.tables().next().is_none() && empty.runs().is_empty());
         // A table may change its level.
-        let moved = version.with(&[4], &[(5, Arc::clone(&version.levels[0][1]))]).unwrap();
+        let table = Arc::clone(&version.level(0)[1].tables()[0]);
+        let moved = version.with(&[4], &[(Place::merged(5), table)]).unwrap();
         assert_eq!(ids(moved.tables()), [5, 2, 3, 4, 1]);
+    }
+
+    #[test]
+    fn what_is_behind_a_place_is_older() {
+        let home = sample::home();
+        let version = version(&home);
+        let behind = |level, run| -> Vec<u64> {
+            let place = Place { level, run };
+            version.behind(place).iter().flat_map(|run| ids(run.tables())).collect()
+        };
+        assert_eq!(behind(0, 6), [5, 4, 2, 3, 1]);
+        assert_eq!(behind(0, 5), [4, 2, 3, 1]);
+        assert_eq!(behind(2, 0), [2, 3, 1]);
+        assert_eq!(behind(3, 9), [2, 3, 1]);
+        assert_eq!(behind(3, 0), [1]);
+        assert_eq!(behind(6, 0), []);
     }
 
     #[test]
@@ -155,40 +196,12 @@ mod tests {
         }
         // One shared key is enough, on either side, around and inside.
         for (smallest, largest) in [(b"d", b"e"), (b"a", b"c"), (b"a", b"z"), (b"c", b"c")] {
-            let added = [add(&home, 3, 9, (smallest, largest))];
+            let added = [add(&home, (3, 0), 9, (smallest, largest))];
             assert!(version.with(&[], &added).is_none(), "{added:?}");
+            let twice = [(4, 9), (4, 9)].map(|place| add(&home, place, 9, (smallest, largest)));
+            assert!(version.with(&[], &twice).is_none());
         }
-        assert!(version.with(&[], &[add(&home, LEVELS, 9, (b"r", b"s"))]).is_none());
-        assert!(version.with(&[2], &[add(&home, 3, 9, (b"c", b"d"))]).is_some());
-    }
-
-    proptest! {
-        #[test]
-        fn lookups_find_what_a_scan_finds(
-            tables in proptest::collection::btree_map(0..20_u8, any::<bool>(), 0..12),
-            (from, to) in (0..64_u8, 0..64_u8),
-        ) {
-            let home = sample::home();
-            // Tables of one or two neighbouring keys, with a key or more between them.
-            let added: Vec<_> = tables
-                .iter()
-                .map(|(&at, &long)| {
-                    let keys = ([3 * at], [3 * at + u8::from(long)]);
-                    add(&home, 1, 1 + u64::from(at), (&keys.0, &keys.1))
-                })
-                .collect();
-            let version = Version::default().with(&[], &added).unwrap();
-            let meets = |from: u8, to: u8| {
-                let meets = move |table: &&Arc<TableFile>| {
-                    table.meta.smallest[..] <= [to][..] && table.meta.largest[..] >= [from][..]
-                };
-                ids(version.levels[1].iter().filter(meets))
-            };
-            prop_assert_eq!(ids(version.table_for(1, &[from])), meets(from, from));
-            prop_assert!(version.table_for(2, &[from]).is_none());
-            let (from, to) = (from.min(to), from.max(to));
-            let found = overlapping(&version.levels[1], &[from], &[to]);
-            prop_assert_eq!(ids(found), meets(from, to));
-        }
+        assert!(version.with(&[], &[add(&home, (LEVELS, 0), 9, (b"r", b"s"))]).is_none());
+        assert!(version.with(&[2], &[add(&home, (3, 0), 9, (b"c", b"d"))]).is_some());
     }
 }

@@ -18,6 +18,9 @@ use crate::lsm::values::Share;
 use crate::options::KeyFile;
 use crate::vfs::{Access, File, Fs, Layer};
 
+/// Larger than the number of any file.
+pub(crate) const MOST_IDS: u64 = 1 << 56;
+
 /// What the manifest says of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TableMeta {
@@ -89,7 +92,9 @@ impl Home {
     /// The number in the name of a table or a value file; no two of them have the same.
     pub(crate) fn id_of(name: &str) -> Option<u64> {
         let digits = name.strip_suffix(".table").or_else(|| name.strip_suffix(".values"))?;
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+        let id =
+            digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+        (id < MOST_IDS).then_some(id)
     }
 }
 
@@ -171,15 +176,23 @@ impl TableFile {
         self.home.path(self.meta.id)
     }
 
+    /// The number that all entries of the open table count as written with, if it was loaded; else 0.
+    pub(crate) fn loaded_as(&self, table: &Table) -> Seqno {
+        if table.properties().largest_seqno == 0 { self.meta.largest_seqno } else { 0 }
+    }
+
     /// An error if the table is not the one that the manifest tells of.
     fn check(&self, table: &Table) -> Result<()> {
         let (meta, found) = (&self.meta, table.properties());
+        let numbers = match self.loaded_as(table) {
+            0 => (found.smallest_seqno, found.largest_seqno),
+            loaded_as => (loaded_as, loaded_as),
+        };
         let agrees = meta.entries == found.entries
             && meta.tombstones == found.tombstones
             && meta.smallest == found.smallest
             && meta.largest == found.largest
-            && meta.smallest_seqno == found.smallest_seqno
-            && meta.largest_seqno == found.largest_seqno;
+            && (meta.smallest_seqno, meta.largest_seqno) == numbers;
         if agrees {
             return Ok(());
         }

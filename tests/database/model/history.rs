@@ -75,6 +75,14 @@ impl<const N: usize> History<N> {
         self.states.push(next);
     }
 
+    /// Adds the state after a keyspace was emptied.
+    pub(super) fn clear(&mut self, keyspace: usize) {
+        let mut next = self.now().clone();
+        next[keyspace].clear();
+        self.touched[keyspace] = self.states.len();
+        self.states.push(next);
+    }
+
     /// All up to now survives a kill.
     pub(super) fn write_out(&mut self) {
         self.written = self.states.len() - 1;

@@ -1,8 +1,9 @@
 //! What can happen to a database, at random.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
 use turbidite::{Durability, EngineKind};
@@ -57,6 +58,13 @@ pub(super) enum Operation {
         before: bool,
         steps: Vec<bool>,
         old: Option<usize>,
+    },
+    Clear(usize),
+    /// A sorted load of the keys, with values of this length.
+    Load {
+        keyspace: usize,
+        keys: BTreeSet<Key>,
+        len: usize,
     },
     TakeSnapshot,
     DropSnapshot(usize),
@@ -127,6 +135,9 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         8 => (keyspace(), key(), any::<bool>(), vec(any::<bool>(), 0..40), old()).prop_map(
             |(keyspace, key, before, steps, old)| Walk { keyspace, key, before, steps, old }
         ),
+        3 => keyspace().prop_map(Clear),
+        3 => (keyspace(), btree_set(key(), 1..20), 1..10_000_usize)
+            .prop_map(|(keyspace, keys, len)| Load { keyspace, keys, len }),
         5 => Just(TakeSnapshot),
         3 => (0_usize..8).prop_map(DropSnapshot),
         4 => keyspace().prop_map(Persist),

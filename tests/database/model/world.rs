@@ -1,10 +1,13 @@
 //! A database and its model, and how each operation is done to both.
 
+use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Cursor, Database, Durability, Keyspace, Layer, Range, Slice, Snapshot};
+use turbidite::{
+    Cursor, Database, Durability, EngineKind, ErrorKind, Keyspace, Layer, Range, Slice, Snapshot,
+};
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
@@ -134,6 +137,8 @@ impl World {
                 };
                 walk(cursor.unwrap(), model, key, *before, steps);
             }
+            Operation::Clear(keyspace) => self.clear(*keyspace),
+            Operation::Load { keyspace, keys, len } => self.load(*keyspace, keys, *len),
             Operation::TakeSnapshot if self.snapshots.len() < MOST_SNAPSHOTS => {
                 let maps = std::array::from_fn(|keyspace| self.model(keyspace).clone());
                 self.snapshots.push((self.open().database.snapshot(), maps));
@@ -228,6 +233,41 @@ impl World {
             let key = format!("fill {:02}", (number * 37) % FILL).into_bytes();
             self.write(&[(keyspace, key, Some(len))], None);
         }
+    }
+
+    fn clear(&mut self, keyspace: usize) {
+        let cleared = self.keyspace(keyspace).clear();
+        if ENGINES[keyspace] == EngineKind::Hash {
+            return assert_eq!(cleared.unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+        cleared.unwrap();
+        match keyspace.checked_sub(LOGGED) {
+            Some(unlogged) => self.unlogged[unlogged].clear(0),
+            None => {
+                self.logged.clear(keyspace);
+                self.logged.write_out();
+            }
+        }
+    }
+
+    fn load(&mut self, keyspace: usize, keys: &BTreeSet<Key>, len: usize) {
+        let numbered: Vec<_> =
+            (self.writes + 1..).map(|number| Value { number, len }).zip(keys).collect();
+        let records = numbered.iter().map(|(value, key)| (key, value.bytes()));
+        let loaded = self.keyspace(keyspace).load_sorted(records);
+        if !matches!(ENGINES[keyspace], EngineKind::Lsm | EngineKind::Skip) {
+            return assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+        assert_eq!(loaded.unwrap(), keys.len() as u64);
+        self.writes += keys.len() as u64;
+        let writes = |at| -> Vec<_> {
+            numbered.iter().map(|(value, key)| (at, Key::clone(key), Some(*value))).collect()
+        };
+        match keyspace.checked_sub(LOGGED) {
+            Some(unlogged) => self.unlogged[unlogged].commit(&writes(0)),
+            None => self.logged.commit(&writes(keyspace)),
+        }
+        self.persisted(keyspace);
     }
 
     fn persisted(&mut self, keyspace: usize) {

@@ -1,6 +1,7 @@
 //! The subcommands, each in a file named after it.
 
 mod bench;
+mod clear;
 mod compact;
 mod completions;
 mod count;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Nth(nth::Arguments),
     Rank(rank::Arguments),
     Delete(delete::Arguments),
+    Clear(clear::Arguments),
     Scan(scan::Arguments),
     Count(count::Arguments),
     Import(import::Arguments),
@@ -63,6 +65,7 @@ impl Command {
             Self::Nth(arguments) => arguments.run(),
             Self::Rank(arguments) => arguments.run(),
             Self::Delete(arguments) => arguments.run(),
+            Self::Clear(arguments) => arguments.run(),
             Self::Scan(arguments) => arguments.run(),
             Self::Count(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),

@@ -79,7 +79,7 @@ fn as_json(stats: &Stats, keyspaces: &[KeyspaceInfo], recovery: &RecoveryReport)
 fn keyspace_as_json((keyspace, info): (&KeyspaceStats, &KeyspaceInfo)) -> Value {
     let levels = keyspace.levels.iter().map(|level| {
         json!({
-            "level": level.level, "tables": level.tables,
+            "level": level.level, "runs": level.runs, "tables": level.tables,
             "bytes": level.bytes, "entries": level.entries,
         })
     });
@@ -213,12 +213,13 @@ fn write_options(keyspaces: &[KeyspaceInfo], out: &mut impl Write) -> Result<()>
 }
 
 fn write_levels(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
-    let mut table = Figure::new(&["keyspace", "level", "tables", "entries", "bytes"], 1);
+    let mut table = Figure::new(&["keyspace", "level", "runs", "tables", "entries", "bytes"], 1);
     for keyspace in keyspaces {
         for level in &keyspace.levels {
             table.row(vec![
                 keyspace.name.clone(),
                 level.level.to_string(),
+                Count(level.runs).to_string(),
                 Count(level.tables).to_string(),
                 Count(level.entries).to_string(),
                 Bytes(level.bytes).to_string(),

@@ -2,12 +2,13 @@
 
 use super::*;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "put",
     "get",
     "nth",
     "rank",
     "delete",
+    "clear",
     "scan",
     "count",
     "import",

@@ -40,6 +40,23 @@ fn delete_is_quiet_about_missing_keys() {
 }
 
 #[test]
+fn clear_empties_one_keyspace_if_it_is_meant() {
+    let place = fruits();
+    place.run(&["put", "DB", "--keyspace", "prices", "apple", "0.40"]).good();
+    let message = place.run(&["clear", "DB", "default"]).bad(2);
+    assert!(message.contains("\"default\" away: say --yes"), "{message}");
+    assert_eq!(place.run(&["count", "DB"]).text(), "4\n");
+    place.run(&["clear", "DB", "--yes"]).bad(2);
+    assert!(place.run(&["clear", "DB", "other", "--yes"]).bad(2).contains("other"));
+    assert_eq!(place.run(&["clear", "DB", "default", "--yes"]).good(), b"");
+    assert_eq!(place.run(&["count", "DB"]).text(), "0\n");
+    assert_eq!(place.run(&["count", "DB", "-k", "prices"]).text(), "1\n");
+    place.run(&["put", "DB", "--keyspace", "hashed", "--engine", "hash", "k", "v"]).good();
+    let message = place.run(&["clear", "DB", "hashed", "--yes"]).bad(2);
+    assert!(message.contains("delete its keys"), "{message}");
+}
+
+#[test]
 fn scan_chooses() {
     let place = fruits();
     let scan = |options: &[&str]| place.run(&[&["scan", "DB"], options].concat()).text();

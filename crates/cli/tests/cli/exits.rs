@@ -30,7 +30,8 @@ fn a_missing_key_is_1() {
 #[test]
 fn nothing_to_open_is_2_and_creates_nothing() {
     let place = Place::new();
-    let changing: [&[&str]; 2] = [&["delete", "DB", "key"], &["compact", "DB"]];
+    let changing: [&[&str]; 3] =
+        [&["delete", "DB", "key"], &["clear", "DB", "default", "--yes"], &["compact", "DB"]];
     for arguments in READING.iter().chain(&changing) {
         let message = place.run(arguments).bad(2);
         assert!(message.contains("no database"), "{message}");

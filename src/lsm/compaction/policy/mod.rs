@@ -1,0 +1,284 @@
+//! What to compact next: policies, each a pure function of a version.
+//!
+//! A level is kept as runs, newest first, each as it came (*tiered*), or as one run that is kept merged (*levelled*): the
+//! one with the number 0. Flushes add runs to level 0. What the policies have in common:
+//!
+//! - Tables that overlap nothing on their way move as they are, as many as there are with one change: ascending keys are
+//!   written once. Small tables are merged instead, with small neighbours, so that they do not pile up.
+//! - A merge into a levelled level takes all tables there that lie between the smallest and the largest of its keys: its
+//!   tables may reach from one to the other.
+//! - Nothing goes below what is older.
+
+mod fifo;
+mod lazy;
+mod levelled;
+mod listed;
+#[cfg(test)]
+mod simulation;
+mod tiered;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::lsm::version::{Run, TableFile, Version};
+use crate::options::Policy as Chosen;
+
+/// Writers are slowed down from so many runs on more than level 0 may have,
+const SLOW: u64 = 8;
+/// and wait at so many.
+const STOP: u64 = 36;
+/// The pressure at which writers wait.
+pub(crate) const FULL: u32 = 1000;
+/// The most runs of level 0 that are merged into a levelled level at once.
+const MOST_RUNS: usize = 16;
+
+/// The sizes that shape a tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// What the first levelled level may hold if there are deeper ones: as much as four flushes write.
+    pub(crate) base_bytes: u64,
+    /// A table that is merged is ended at about this many bytes.
+    pub(crate) table_bytes: u64,
+}
+
+impl Shape {
+    /// About what a flush writes.
+    fn flush_bytes(&self) -> u64 {
+        (self.base_bytes / 4).max(1)
+    }
+
+    /// A table with less than this many bytes is small.
+    fn small_bytes(&self) -> u64 {
+        self.table_bytes.min(self.base_bytes / 8) / 4
+    }
+
+    fn is_small(&self, table: &TableFile) -> bool {
+        table.meta.len < self.small_bytes()
+    }
+
+    /// Whether tables have too few bytes for their number.
+    fn are_small<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<TableFile>>) -> bool {
+        let (mut bytes, mut count) = (0, 0);
+        tables.into_iter().for_each(|table| (bytes, count) = (bytes + table.meta.len, count + 1));
+        bytes < count * self.small_bytes()
+    }
+}
+
+/// What becomes of tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// They are merged into new ones.
+    Merge,
+    /// They change their place as they are.
+    Move,
+    /// They go, with all that is in them.
+    Drop,
+}
+
+/// The run that tables go to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Into {
+    /// The one that is kept merged.
+    Merged,
+    /// A new one, newer than all of the level.
+    Newest,
+    /// The one with this number, which the tables are of.
+    Its(u64),
+}
+
+/// A change that is due.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    /// What it is about. For any key, all entries of the run they go to are among it, and none that lies between.
+    pub(crate) inputs: Vec<Arc<TableFile>>,
+    pub(crate) work: Work,
+    /// The level that they go to.
+    pub(crate) level: usize,
+    pub(crate) into: Into,
+}
+
+/// How a tree is kept in shape.
+pub(crate) trait Policy: Send + Sync + Debug {
+    /// The most urgent change, if one is due.
+    fn pick(&self, version: &Version, shape: &Shape) -> Option<Choice>;
+    /// Everything merged into one run; `None` if there is nothing to be done.
+    fn everything(&self, version: &Version) -> Option<Choice>;
+    /// How many runs, or flushes, level 0 has more than it may.
+    fn excess(&self, version: &Version, shape: &Shape) -> u64;
+    /// Where `tables`, a run that is newer than all there is, may go at once.
+    fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into);
+}
+
+/// What keeps the policy that was chosen.
+pub(crate) fn policy(chosen: &Chosen) -> Box<dyn Policy> {
+    match chosen {
+        Chosen::Levelled { size_ratio } => Box::new(levelled::Levelled::new(*size_ratio)),
+        Chosen::Tiered { runs } => Box::new(tiered::Tiered { runs: *runs }),
+        Chosen::LazyLevelled { runs } => Box::new(lazy::LazyLevelled { runs: *runs }),
+        Chosen::Fifo { bytes } => Box::new(fifo::Fifo { bytes: *bytes }),
+        Chosen::Levels(levels) => Box::new(listed::Listed { levels: levels.clone() }),
+    }
+}
+
+/// How far writers must be slowed down while level 0 has so much more than it may: 0 to [`FULL`], in proportion.
+pub(crate) fn pressure(excess: u64) -> u32 {
+    let over = excess.saturating_sub(SLOW).min(STOP - SLOW);
+    (over * u64::from(FULL) / (STOP - SLOW)) as u32
+}
+
+// ---- what policies are made of ----
+
+/// The run of a level that is kept merged.
+fn merged(version: &Version, level: usize) -> Option<&Run> {
+    version.level(level).last().filter(|run| run.place.run == 0)
+}
+
+/// The runs of a levelled level that wait to be merged with that one.
+fn unmerged(version: &Version, level: usize) -> &[Run] {
+    let runs = version.level(level);
+    &runs[..runs.partition_point(|run| run.place.run > 0)]
+}
+
+fn tables_of(runs: &[Run]) -> Vec<Arc<TableFile>> {
+    runs.iter().flat_map(Run::tables).cloned().collect()
+}
+
+/// Whether no run has keys where any of the tables has.
+fn lie_free(tables: &[Arc<TableFile>], runs: &[Run]) -> bool {
+    runs.iter().all(|run| tables.iter().all(|table| !run.meets(table)))
+}
+
+/// Those tables of `runs` that are not small and overlap none of the others, nor of the runs `below`.
+fn free(runs: &[Run], below: &[Run], shape: &Shape) -> Vec<Arc<TableFile>> {
+    let is_free = |at: usize, table: &Arc<TableFile>| {
+        let others = runs.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, run)| run);
+        !shape.is_small(table) && !others.chain(below).any(|other| other.meets(table))
+    };
+    let tables =
+        runs.iter().enumerate().flat_map(|(at, run)| run.tables().iter().map(move |t| (at, t)));
+    tables.filter(|&(at, table)| is_free(at, table)).map(|(_, table)| Arc::clone(table)).collect()
+}
+
+/// The oldest `most` runs of a level into the merged run of `level`, which lies below or is the same.
+fn into_merged(
+    version: &Version,
+    runs: &[Run],
+    most: usize,
+    level: usize,
+    shape: &Shape,
+) -> Choice {
+    let waiting = unmerged(version, level);
+    if !waiting.is_empty() && runs[0].place.level != level {
+        return into_merged(version, waiting, usize::MAX, level, shape);
+    }
+    let (into, below) = (Into::Merged, &version.level(level)[waiting.len()..]);
+    let inputs = free(runs, below, shape);
+    if !inputs.is_empty() {
+        return Choice { inputs, work: Work::Move, level, into };
+    }
+    let mut inputs = tables_of(&runs[runs.len().saturating_sub(most)..]);
+    if let Some(run) = merged(version, level) {
+        let met = with_small_neighbours(run, met(run, &inputs), shape);
+        inputs.extend_from_slice(&run.tables()[met]);
+    }
+    Choice { inputs, work: Work::Merge, level, into }
+}
+
+/// All runs of a level into one new run of `level`.
+fn into_newest(runs: &[Run], level: usize, shape: &Shape) -> Choice {
+    let inputs = tables_of(runs);
+    let mut sorted = inputs.clone();
+    sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+    let are_apart = sorted.is_sorted_by(|a, b| a.meta.largest < b.meta.smallest);
+    let moves = are_apart && !shape.are_small(&inputs);
+    let work = if moves { Work::Move } else { Work::Merge };
+    Choice { inputs, work, level, into: Into::Newest }
+}
+
+/// Which tables of a run lie between the smallest and the largest key of `tables`.
+fn met(run: &Run, tables: &[Arc<TableFile>]) -> std::ops::Range<usize> {
+    let smallest = tables.iter().map(|table| &table.meta.smallest).min();
+    let largest = tables.iter().map(|table| &table.meta.largest).max();
+    let (Some(smallest), Some(largest)) = (smallest, largest) else { return 0..0 };
+    let from = run.tables().partition_point(|table| table.meta.largest < *smallest);
+    from..from + run.overlapping(smallest, largest).len()
+}
+
+/// The same with the tables next to them, if those are small.
+fn with_small_neighbours(
+    run: &Run,
+    mut met: std::ops::Range<usize>,
+    shape: &Shape,
+) -> std::ops::Range<usize> {
+    let is_small = |at: usize| run.tables().get(at).is_some_and(|table| shape.is_small(table));
+    if met.start > 0 && is_small(met.start - 1) {
+        met.start -= 1;
+    }
+    if is_small(met.end) {
+        met.end += 1;
+    }
+    met
+}
+
+/// How much of a level is too much.
+#[derive(Clone, Copy, Debug)]
+struct Excess {
+    tables: usize,
+    bytes: u64,
+}
+
+/// Tables of the merged run of `level` into that of the level below: as many as are too much, of those that overlap nothing
+/// there; if there are none, the one that overlaps least in proportion to its size.
+fn sink(version: &Version, level: usize, excess: Excess, shape: &Shape) -> Option<Choice> {
+    let waiting = unmerged(version, level + 1);
+    if !waiting.is_empty() {
+        return Some(into_merged(version, waiting, usize::MAX, level + 1, shape));
+    }
+    let run = merged(version, level)?;
+    let (into, below) = (Into::Merged, merged(version, level + 1));
+    let choice = |inputs, work| Choice { inputs, work, level: level + 1, into };
+    let overlap = |table: &Arc<TableFile>| {
+        below.map_or(&[][..], |run| run.overlapping(&table.meta.smallest, &table.meta.largest))
+    };
+    let mut left = excess;
+    let is_too_much = |table: &&Arc<TableFile>| {
+        let is_too_much = left.tables > 0 && left.bytes > 0;
+        left.tables = left.tables.saturating_sub(1);
+        left.bytes = left.bytes.saturating_sub(table.meta.len);
+        is_too_much
+    };
+    let free = run.tables().iter().filter(|table| overlap(table).is_empty());
+    let moved: Vec<_> = free.take_while(is_too_much).cloned().collect();
+    if !moved.is_empty() {
+        return Some(choice(moved, Work::Move));
+    }
+    let cost = |table: &Arc<TableFile>| {
+        let bytes: u64 = overlap(table).iter().map(|table| table.meta.len).sum();
+        bytes as f64 / table.meta.len.max(1) as f64
+    };
+    let table = run.tables().iter().min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    let mut inputs = vec![Arc::clone(table)];
+    inputs.extend_from_slice(overlap(table));
+    Some(choice(inputs, Work::Merge))
+}
+
+/// All tables into one run of `level`; `None` if there are none.
+fn all_into(version: &Version, level: usize, into: Into) -> Option<Choice> {
+    let inputs: Vec<_> = version.tables().cloned().collect();
+    (!inputs.is_empty()).then_some(Choice { inputs, work: Work::Merge, level, into })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_grows_from_nothing_to_a_full_stop() {
+        let all: Vec<u32> = (0..=2 * STOP).map(pressure).collect();
+        assert!(all.is_sorted());
+        assert!(all[..=SLOW as usize].iter().all(|&pressure| pressure == 0));
+        assert!(all[SLOW as usize + 1] > 0 && all[STOP as usize - 1] < 1000);
+        assert_eq!(all[(SLOW + STOP) as usize / 2], 500);
+        assert!(all[STOP as usize..].iter().all(|&pressure| pressure == 1000));
+    }
+}

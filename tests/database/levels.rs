@@ -1,0 +1,285 @@
+//! LSM-trees with every policy: whatever the shape of their levels, they hold what was written; ascending keys are written
+//! once; what is loaded takes its place; what a policy drops stays for those who see it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use turbidite::vfs::{Fs, MemoryFs};
+use turbidite::{
+    Database, ErrorKind, Keyspace, KeyspaceOptions, Level, LevelLimit, LevelStats, Policy, Snapshot,
+};
+
+use crate::history::Dice;
+
+const PATH: &str = "/data/levels.db";
+const NAME: &str = "main";
+/// A table of these trees.
+const TABLE: u64 = 64 << 10;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Every policy that loses nothing.
+fn policies() -> Vec<Policy> {
+    vec![
+        Policy::Levelled { size_ratio: 10 },
+        Policy::Levelled { size_ratio: 2 },
+        Policy::Tiered { runs: 2 },
+        Policy::LazyLevelled { runs: 3 },
+        Policy::Levels(vec![
+            Level::Tiering(LevelLimit::Count(2)),
+            Level::Levelling(LevelLimit::Count(8)),
+            Level::Tiering(LevelLimit::Bytes(2 << 20)),
+        ]),
+        Policy::Levels(vec![Level::Levelling(LevelLimit::Bytes(1 << 20))]),
+    ]
+}
+
+fn open(fs: &MemoryFs) -> Database {
+    Database::builder(PATH).memory_budget(8 << 20).file_system(Arc::new(fs.clone())).open().unwrap()
+}
+
+fn options(policy: &Policy) -> KeyspaceOptions {
+    KeyspaceOptions::lsm().policy(policy.clone()).table_size(TABLE)
+}
+
+/// A tree in memory, without the log.
+fn start(policy: &Policy) -> (MemoryFs, Database, Keyspace) {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = db.keyspace(NAME, options(policy).log(false)).unwrap();
+    (fs, db, keyspace)
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key {number:07}").into_bytes()
+}
+
+fn value(dice: &mut Dice) -> Vec<u8> {
+    let first = dice.roll(256) as u8;
+    vec![first; 200 + dice.roll(2000)]
+}
+
+/// Writes at random, into a model too.
+fn write(keyspace: &Keyspace, model: &mut Map, dice: &mut Dice, count: usize) {
+    for _ in 0..count {
+        let key = key(dice.roll(2000));
+        if dice.roll(5) == 0 {
+            keyspace.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            let value = value(dice);
+            keyspace.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+}
+
+fn check(keyspace: &Keyspace, snapshot: Option<&Snapshot>, model: &Map) {
+    let all = match snapshot {
+        Some(snapshot) => snapshot.iter(keyspace),
+        None => keyspace.iter(),
+    };
+    let all: Map = all.map(|item| item.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+    assert!(all == *model, "{} records, not {}", all.len(), model.len());
+    let keys: Vec<_> = (0..2000).step_by(7).map(key).collect();
+    let many = match snapshot {
+        Some(snapshot) => snapshot.multi_get(keyspace, &keys).unwrap(),
+        None => keyspace.multi_get(&keys).unwrap(),
+    };
+    for (key, found) in keys.iter().zip(many) {
+        let expected = model.get(key).map(Vec::as_slice);
+        assert_eq!(found.as_deref(), expected);
+        let one = match snapshot {
+            Some(snapshot) => snapshot.get(keyspace, key).unwrap(),
+            None => keyspace.get(key).unwrap(),
+        };
+        assert_eq!(one.as_deref(), expected);
+    }
+}
+
+fn assert_whole(db: &Database) {
+    let report = db.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+fn shape(keyspace: &Keyspace) -> Vec<LevelStats> {
+    keyspace.stats().levels
+}
+
+#[test]
+fn trees_of_every_policy_hold_what_was_written() {
+    for policy in policies() {
+        let (fs, db, keyspace) = start(&policy);
+        let (mut model, mut dice) = (Map::new(), Dice::new(7));
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            write(&keyspace, &mut model, &mut dice, 1500);
+            held.push((db.snapshot(), model.clone()));
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+            check(&keyspace, None, &model);
+        }
+        held.iter().for_each(|(snapshot, model)| check(&keyspace, Some(snapshot), model));
+        let figures = keyspace.stats();
+        assert!(figures.compactions > 0 && figures.flushes > 4, "{policy}: {figures:?}");
+        drop(held);
+        assert_whole(&db);
+        drop((keyspace, db));
+        let db = open(&fs);
+        let keyspace = db.open_keyspace(NAME).unwrap();
+        check(&keyspace, None, &model);
+        keyspace.compact().unwrap();
+        check(&keyspace, None, &model);
+        let [only] = &shape(&keyspace)[..] else { panic!("{policy}: {:?}", shape(&keyspace)) };
+        assert_eq!((only.runs, only.entries), (1, model.len() as u64), "{policy}");
+        assert!(only.tables > 8, "{policy}: {only:?}");
+        let other = KeyspaceOptions::lsm().log(false).policy(Policy::Tiered { runs: 77 });
+        assert_eq!(db.keyspace(NAME, other).unwrap_err().kind(), ErrorKind::Invalid);
+        db.keyspace(NAME, options(&policy).log(false)).unwrap();
+        assert_whole(&db);
+    }
+}
+
+#[test]
+fn ascending_keys_are_written_once() {
+    for policy in policies() {
+        let (_, db, keyspace) = start(&policy);
+        let mut bytes = 0;
+        for number in 0..10_000 {
+            keyspace.put(key(number), vec![number as u8; 1000]).unwrap();
+            bytes += 1011;
+        }
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        let written = db.stats().io.written_bytes;
+        assert!(written < bytes + bytes / 8, "{policy}: {written} bytes written for {bytes}");
+        let tables: u64 = shape(&keyspace).iter().map(|level| level.tables).sum();
+        assert!(tables <= keyspace.stats().flushes, "{policy}: {:?}", shape(&keyspace));
+        assert_eq!(keyspace.count().unwrap(), 10_000);
+    }
+}
+
+#[test]
+fn small_tables_do_not_pile_up() {
+    for policy in policies() {
+        let (_, db, keyspace) = start(&policy);
+        for number in 0..120 {
+            keyspace.put(key(number), [7; 500]).unwrap();
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+        }
+        let tables: u64 = shape(&keyspace).iter().map(|level| level.tables).sum();
+        assert!(tables <= 16, "{policy}: {:?}", shape(&keyspace));
+        assert_eq!(keyspace.count().unwrap(), 120);
+    }
+}
+
+#[test]
+fn fifo_drops_the_oldest_and_keeps_what_snapshots_see() {
+    let policy = Policy::Fifo { bytes: 2 << 20 };
+    let (fs, db, keyspace) = start(&policy);
+    let fill = |from: usize| {
+        (from..from + 1000).for_each(|number| keyspace.put(key(number), [1; 1000]).unwrap());
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+    };
+    let tables = || fs.list(&format!("{PATH}/keyspaces/1").as_ref()).unwrap().len();
+    fill(0);
+    let snapshot = db.snapshot();
+    (1..10).for_each(|number| fill(1000 * number));
+    let left = keyspace.count().unwrap();
+    assert!((1000..3000).contains(&left), "{left} records are left");
+    assert!(keyspace.get(key(9_999)).unwrap().is_some() && keyspace.get(key(0)).unwrap().is_none());
+    let bytes: u64 = shape(&keyspace).iter().map(|level| level.bytes).sum();
+    assert!(bytes <= 2 << 20, "{bytes} bytes");
+    assert_eq!(snapshot.count(&keyspace).unwrap(), 1000);
+    assert!(snapshot.get(&keyspace, key(0)).unwrap().is_some());
+    assert!(snapshot.multi_get(&keyspace, [key(999)]).unwrap()[0].is_some());
+    let held = tables();
+    drop(snapshot);
+    db.settle().unwrap();
+    assert!(tables() < held, "what nobody sees any more is still there");
+    keyspace.compact().unwrap();
+    assert_eq!(keyspace.count().unwrap(), left);
+    assert_whole(&db);
+    drop((keyspace, db));
+    let db = open(&fs);
+    assert_eq!(db.open_keyspace(NAME).unwrap().count().unwrap(), left);
+}
+
+/// Records for a load, every `step`th key.
+fn records(from: usize, count: usize, step: usize) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    (0..count).map(move |number| (key(from + number * step), vec![(from + number) as u8; 500]))
+}
+
+#[test]
+fn loads_take_their_place_among_writes() {
+    for policy in policies() {
+        let (fs, db, keyspace) = start(&policy);
+        let (mut model, mut dice) = (Map::new(), Dice::new(9));
+        for round in 0..4 {
+            write(&keyspace, &mut model, &mut dice, 300);
+            let before = (db.snapshot(), model.clone());
+            let loaded: Vec<_> = records(round, 900, 2).collect();
+            assert_eq!(keyspace.load_sorted(loaded.clone()).unwrap(), 900);
+            model.extend(loaded);
+            check(&keyspace, None, &model);
+            check(&keyspace, Some(&before.0), &before.1);
+            let behind = (db.snapshot(), model.clone());
+            write(&keyspace, &mut model, &mut dice, 300);
+            check(&keyspace, Some(&behind.0), &behind.1);
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+            check(&keyspace, None, &model);
+            check(&keyspace, Some(&before.0), &before.1);
+            check(&keyspace, Some(&behind.0), &behind.1);
+        }
+        assert_whole(&db);
+        drop((keyspace, db));
+        let db = open(&fs);
+        let keyspace = db.open_keyspace(NAME).unwrap();
+        check(&keyspace, None, &model);
+        keyspace.compact().unwrap();
+        check(&keyspace, None, &model);
+        assert_whole(&db);
+    }
+}
+
+#[test]
+fn loads_that_meet_nothing_go_to_the_deepest_level_at_once() {
+    let (_, db, keyspace) = start(&Policy::default());
+    keyspace.load_sorted(records(0, 2000, 1)).unwrap();
+    keyspace.load_sorted(records(5000, 2000, 1)).unwrap();
+    let [level] = &shape(&keyspace)[..] else { panic!("{:?}", shape(&keyspace)) };
+    assert_eq!((level.level, level.runs, level.entries), (6, 1, 4000));
+    assert!(level.tables > 20, "{level:?}");
+    // One that meets keys stays above them.
+    keyspace.load_sorted(records(1000, 2000, 1)).unwrap();
+    let levels: Vec<_> = shape(&keyspace).iter().map(|level| level.level).collect();
+    assert_eq!(levels, [5, 6]);
+    assert_eq!(keyspace.stats().compactions, 0);
+    assert_eq!(keyspace.count().unwrap(), 5000);
+    assert_whole(&db);
+}
+
+#[test]
+fn loads_that_fail_leave_nothing() {
+    let (fs, db, keyspace) = start(&Policy::default());
+    keyspace.put("k", "v").unwrap();
+    keyspace.persist().unwrap();
+    let names = || fs.list(format!("{PATH}/keyspaces/1").as_ref()).unwrap();
+    let before = names();
+    let out_of_order = records(0, 900, 1).chain(records(3, 1, 1));
+    let error = keyspace.load_sorted(out_of_order).unwrap_err();
+    assert!(error.to_string().contains("record 901"), "{error}");
+    assert_eq!(keyspace.load_sorted(records(0, 0, 1)).unwrap(), 0);
+    assert_eq!((names(), keyspace.count().unwrap()), (before.clone(), 1));
+    fs.quota(Some(db.stats().disk_bytes + (100 << 10)));
+    let error = keyspace.load_sorted(records(0, 900, 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    fs.quota(None);
+    assert_eq!((names(), keyspace.count().unwrap()), (before, 1));
+    keyspace.load_sorted(records(0, 900, 1)).unwrap();
+    assert_eq!(keyspace.count().unwrap(), 901);
+    assert_whole(&db);
+}
