@@ -70,18 +70,20 @@ pub(crate) fn is_logged(keyspace: &str) -> bool {
 pub(crate) fn options(keyspace: &str) -> KeyspaceOptions {
     let (engine, part) = engine_and_part(keyspace);
     let options = setup::options(engine).log(part == LOGGED);
-    match keyspace {
-        // These keep values apart from their keys.
-        "late" | "unlogged" => options.separate_values(APART),
-        _ => options,
-    }
+    if keeps_values_apart(keyspace) { options.separate_values(APART) } else { options }
+}
+
+/// Whether a keyspace keeps values apart from their keys, always from the same length on.
+fn keeps_values_apart(keyspace: &str) -> bool {
+    matches!(keyspace, "late" | "unlogged")
 }
 
 /// The same with options that are drawn for this run of the tests, anew for each `opening`.
 pub(crate) fn drawn(keyspace: &str, opening: u64) -> KeyspaceOptions {
     let (engine, part) = engine_and_part(keyspace);
     let seed = choices::mix(choices::seed(), keyspace);
-    choices::options(engine, seed, opening).log(part == LOGGED)
+    let options = choices::options(engine, seed, opening).log(part == LOGGED);
+    if keeps_values_apart(keyspace) { options.separate_values(APART) } else { options }
 }
 
 /// A small generator of numbers, the same for the same seed.
