@@ -1,0 +1,135 @@
+//! Entry points for the fuzz targets in `fuzz/`, one for each part of a table. They are compiled for fuzzers and for
+//! tests only: the tests give them the inputs in `fuzz/corpus`, and these with random changes, on every run.
+//!
+//! Thread safety: functions without state.
+
+use crate::filter::Bloom;
+use crate::lsm::table::fuzzing;
+
+/// A data block of a table.
+pub fn table_block(bytes: &[u8]) {
+    fuzzing::block(bytes);
+}
+
+/// The index of a table, behind the bytes that its data blocks take, as a `u64`.
+pub fn table_index(bytes: &[u8]) {
+    fuzzing::index(bytes);
+}
+
+/// The footer of a table.
+pub fn table_footer(bytes: &[u8]) {
+    fuzzing::footer(bytes);
+}
+
+/// A filter, behind the hash of a key, as a `u64`.
+pub fn filter(bytes: &[u8]) {
+    let Some((hash, bytes)) = bytes.split_first_chunk() else { return };
+    let Some(filter) = Bloom::decode(bytes) else { return };
+    assert!(filter.memory() <= bytes.len() + 1000);
+    let hash = u64::from_le_bytes(*hash);
+    for hash in [hash, !hash, hash.rotate_left(32), 0, u64::MAX] {
+        filter.prefetch(hash);
+        let answer = filter.may_contain(hash);
+        assert_eq!(filter.may_contain(hash), answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::filter::BloomBuilder;
+    use crate::lsm::table::fuzzing::seeds;
+
+    /// Set to write the seeds.
+    const REGENERATE: &str = "TURBIDITE_WRITE_TESTDATA";
+    /// How many changed copies of each input are tried.
+    const CHANGES: usize = 300;
+
+    fn corpus(target: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
+    }
+
+    fn filters() -> Vec<Vec<u8>> {
+        let mut filters = Vec::new();
+        for keys in [0, 1, 30, 300_u64] {
+            for bits in [1, 10, 20] {
+                let mut builder = BloomBuilder::new(bits);
+                let hash = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                (0..keys).for_each(|key| builder.add(hash(key)));
+                let mut bytes = hash(keys / 2).to_le_bytes().to_vec();
+                builder.build().expect("bits are asked for").encode(&mut bytes);
+                filters.push(bytes);
+            }
+        }
+        filters
+    }
+
+    /// Each target: its name, its entry point, and what the present code writes.
+    fn targets() -> [(&'static str, fn(&[u8]), Vec<Vec<u8>>); 4] {
+        [
+            ("table_block", table_block, seeds::blocks()),
+            ("table_index", table_index, seeds::indexes()),
+            ("table_footer", table_footer, seeds::footers()),
+            ("filter", filter, filters()),
+        ]
+    }
+
+    fn write(target: &str, seeds: &[Vec<u8>]) {
+        fs::create_dir_all(corpus(target)).expect("made");
+        for (number, seed) in seeds.iter().enumerate() {
+            let path = corpus(target).join(format!("seed-{number:02}"));
+            fs::write(path, seed).expect("written");
+        }
+    }
+
+    fn inputs(target: &str) -> Vec<Vec<u8>> {
+        let files = fs::read_dir(corpus(target)).expect("the corpus is there");
+        let mut paths: Vec<_> = files.map(|file| file.expect("listed").path()).collect();
+        paths.sort();
+        paths.iter().map(|path| fs::read(path).expect("read")).collect()
+    }
+
+    /// A copy with a few bytes changed, put in or taken out.
+    fn changed(input: &[u8], rng: &mut Rng) -> Vec<u8> {
+        const TELLING: [u8; 8] = [0, 1, 2, 4, 0x7f, 0x80, 0xfe, 0xff];
+        let mut bytes = input.to_vec();
+        for _ in 0..1 + rng.next() % 4 {
+            let (number, at) = (rng.next(), rng.next() as usize % (bytes.len() + 1));
+            let byte = TELLING[(number >> 8) as usize % TELLING.len()];
+            match number % 6 {
+                0 => bytes.insert(at, byte),
+                1 => bytes.truncate(at),
+                _ if at == bytes.len() => bytes.push(byte),
+                2 => _ = bytes.remove(at),
+                3 => bytes[at] ^= 1 << (number >> 8 & 7),
+                4 => bytes[at] = byte,
+                // The end says where everything is.
+                _ => {
+                    let near_end = bytes.len() - 1 - (number >> 16) as usize % bytes.len().min(16);
+                    bytes[near_end] = byte;
+                }
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn inputs_and_changed_ones_do_no_harm() {
+        for (target, run, seeds) in targets() {
+            if std::env::var_os(REGENERATE).is_some() {
+                write(target, &seeds);
+            }
+            let inputs = inputs(target);
+            assert!(!inputs.is_empty(), "{target} has no inputs");
+            let mut rng = Rng::new(1);
+            for input in inputs.iter().chain(&seeds) {
+                run(input);
+                (0..CHANGES).for_each(|_| run(&changed(input, &mut rng)));
+            }
+        }
+    }
+}
