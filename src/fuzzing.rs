@@ -68,13 +68,19 @@ mod tests {
         filters
     }
 
-    /// Each target: its name, its entry point, and what the present code writes.
-    fn targets() -> [(&'static str, fn(&[u8]), Vec<Vec<u8>>); 4] {
+    struct Target {
+        name: &'static str,
+        run: fn(&[u8]),
+        /// What the present code writes.
+        seeds: Vec<Vec<u8>>,
+    }
+
+    fn targets() -> [Target; 4] {
         [
-            ("table_block", table_block, seeds::blocks()),
-            ("table_index", table_index, seeds::indexes()),
-            ("table_footer", table_footer, seeds::footers()),
-            ("filter", filter, filters()),
+            Target { name: "table_block", run: table_block, seeds: seeds::blocks() },
+            Target { name: "table_index", run: table_index, seeds: seeds::indexes() },
+            Target { name: "table_footer", run: table_footer, seeds: seeds::footers() },
+            Target { name: "filter", run: filter, seeds: filters() },
         ]
     }
 
@@ -119,12 +125,12 @@ mod tests {
 
     #[test]
     fn inputs_and_changed_ones_do_no_harm() {
-        for (target, run, seeds) in targets() {
+        for Target { name, run, seeds } in targets() {
             if std::env::var_os(REGENERATE).is_some() {
-                write(target, &seeds);
+                write(name, &seeds);
             }
-            let inputs = inputs(target);
-            assert!(!inputs.is_empty(), "{target} has no inputs");
+            let inputs = inputs(name);
+            assert!(!inputs.is_empty(), "{name} has no inputs");
             let mut rng = Rng::new(1);
             for input in inputs.iter().chain(&seeds) {
                 run(input);
