@@ -68,6 +68,9 @@ mod database;
 mod engine;
 mod error;
 mod filter;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hash;
 mod housekeeper;
 mod iter;

@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["engine"],
     &["commit", "catalog"],
     HANDLES,
-    &["typed"],
+    &["typed", "fuzzing"],
     &["lib"],
 ];
 /// These never import each other.

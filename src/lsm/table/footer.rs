@@ -123,6 +123,14 @@ impl Footer {
         Ok(footer)
     }
 
+    /// Gives bytes the checksum that a footer has.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn seal(bytes: &mut [u8], identity: u64, offset: u64) {
+        let sum = sum_of(bytes, identity, offset);
+        let at = bytes.len() - 16;
+        bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+
     /// The bytes in front of the footer, if a file can have as many.
     pub(super) fn parts_len(&self) -> Option<u64> {
         self.lengths.iter().try_fold(0u64, |sum, &len| sum.checked_add(len))

@@ -31,6 +31,8 @@ mod block_cursor;
 mod builder;
 mod cursor;
 mod footer;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod index;
 mod key_file;
 mod packing;

@@ -1,0 +1,228 @@
+//! What fuzzers do with the parts of a table: any bytes are given to what reads a part, and what it makes of them is used
+//! for all that it is for. It may refuse the bytes and may give wrong answers; it may not panic, go on for ever, read
+//! elsewhere or take much more memory than the bytes.
+//!
+//! Checksums are in the way of that, so bytes are read once as they are and once with a checksum that is right.
+
+use std::path::Path;
+
+use super::block::Block;
+use super::block_cursor::BlockCursor;
+use super::footer::{Footer, Part};
+use super::index::Index;
+use super::stored;
+use crate::base::{Trailer, View};
+
+const IDENTITY: u64 = 7;
+/// The most keys that are looked for.
+const KEYS: usize = 20;
+const TRAILERS: [Trailer; 2] = [Trailer::NEWEST, Trailer::OLDEST];
+
+/// A part with its codec and checksum, or one that is given them.
+fn stored_part(bytes: &[u8]) {
+    let is_whole = stored::check(bytes, IDENTITY, 0).is_ok();
+    if let Ok(content) = stored::content(bytes) {
+        assert_eq!(content, &bytes[..bytes.len() - stored::TRAILER]);
+    }
+    let mut sealed = bytes.to_vec();
+    stored::seal(&mut sealed, IDENTITY, 0);
+    assert!(stored::check(&sealed, IDENTITY, 0).is_ok());
+    assert_eq!(stored::content(&sealed), Ok(bytes));
+    assert!(!is_whole || stored::check(&sealed, IDENTITY, 1).is_err(), "it is bound to its place");
+}
+
+/// A data block.
+pub(crate) fn block(bytes: &[u8]) {
+    stored_part(bytes);
+    let Ok(block) = Block::parse(bytes) else { return };
+    let mut keys = vec![Vec::new(), bytes[..bytes.len().min(KEYS)].to_vec()];
+    for index in 0..block.count() {
+        let Ok(entry) = block.entry(index) else { continue };
+        assert!(entry.value.start <= entry.value.end && entry.value.end <= block.entries_len());
+        if keys.len() < KEYS {
+            keys.push([block.prefix(), entry.suffix].concat());
+        }
+    }
+    let mut cursor = BlockCursor::new();
+    cursor.set(View::from(bytes.to_vec())).expect("its tail was read");
+    for key in &keys {
+        for trailer in TRAILERS {
+            block_search(block, &mut cursor, key, trailer);
+        }
+    }
+    if cursor.seek_to_first().is_ok() {
+        walk(&mut cursor, block.count(), BlockCursor::next);
+    }
+    if cursor.seek_to_last().is_ok() {
+        walk(&mut cursor, block.count(), BlockCursor::prev);
+    }
+}
+
+fn block_search(block: Block<'_>, cursor: &mut BlockCursor, key: &[u8], trailer: Trailer) {
+    if let Ok(place) = block.lower_bound(key, trailer) {
+        assert!(place <= block.count());
+    }
+    if let Ok(Some(entry)) = block.find(key, trailer) {
+        assert_eq!([block.prefix(), entry.suffix].concat(), key);
+    }
+    if cursor.seek(key, trailer).is_ok() && cursor.is_valid() {
+        assert_eq!(cursor.value_slice(), cursor.value());
+    }
+    if cursor.seek_before(key, trailer).is_ok() && cursor.is_valid() {
+        assert!(cursor.key().starts_with(block.prefix()));
+    }
+}
+
+/// Steps on until there is nothing more or an entry is malformed.
+fn walk<E>(
+    cursor: &mut BlockCursor,
+    count: usize,
+    step: impl Fn(&mut BlockCursor) -> Result<(), E>,
+) {
+    let mut steps = 0;
+    while cursor.is_valid() {
+        steps += 1;
+        assert!(steps <= count, "there are no more entries");
+        assert_eq!(cursor.value_slice().len(), cursor.value().len());
+        if step(cursor).is_err() {
+            break;
+        }
+    }
+}
+
+/// An index, behind the bytes that the data blocks take, as a `u64`.
+pub(crate) fn index(bytes: &[u8]) {
+    stored_part(bytes);
+    let Some((data_len, bytes)) = bytes.split_first_chunk() else { return };
+    let data_len = u64::from_le_bytes(*data_len);
+    let Ok(index) = Index::decode(bytes, data_len) else { return };
+    assert!(index.memory() <= 100 * bytes.len() + 1000);
+    let mut end = 0;
+    for block in 0..index.len() {
+        let range = index.range(block);
+        assert_eq!(range.start, end);
+        end = range.end;
+        let (key, trailer) = index.separator(block);
+        assert_eq!(index.find(key, trailer), block);
+        let (on, back) = (index.run_from(block, 1 << 20), index.run_up_to(block, 1 << 20));
+        assert!(on.start == block && on.end > block && on.end <= index.len());
+        assert!(back.end == block + 1 && back.start <= block);
+        assert!(index.range_of(back).end <= index.range_of(on).end);
+    }
+    assert_eq!(end, data_len);
+    for key in [&[][..], &bytes[..bytes.len().min(KEYS)], &[0xff; 100]] {
+        for trailer in TRAILERS {
+            assert!(index.find(key, trailer) <= index.len());
+        }
+    }
+}
+
+/// The footer.
+pub(crate) fn footer(bytes: &[u8]) {
+    for parts in [4, 6] {
+        let Some(start) = bytes.len().checked_sub(8 * parts + 24) else { return };
+        let bytes = &bytes[start..];
+        let lengths = bytes.as_chunks::<8>().0[..parts].iter();
+        let offset = lengths.fold(0_u64, |sum, len| sum.wrapping_add(u64::from_le_bytes(*len)));
+        let mut sealed = bytes.to_vec();
+        Footer::seal(&mut sealed, IDENTITY, offset);
+        for bytes in [bytes, &sealed] {
+            footer_at(bytes, offset);
+        }
+    }
+}
+
+fn footer_at(bytes: &[u8], offset: u64) {
+    let Some(len) = offset.checked_add(bytes.len() as u64) else { return };
+    let decode = |len| Footer::decode(bytes, Path::new("fuzzed"), IDENTITY, len);
+    if let Ok(footer) = decode(len) {
+        assert!(footer.parts_len().is_some_and(|parts| parts < len));
+        assert!(bytes.ends_with(&footer.encode(IDENTITY)));
+        assert!(footer.range(Part::Points).end < len);
+        assert!(decode(len ^ 1).is_err());
+    }
+}
+
+/// Parts as they are written, as a beginning for fuzzers.
+#[cfg(test)]
+pub(crate) mod seeds {
+    use super::super::block_builder::BlockBuilder;
+    use super::super::index::IndexBuilder;
+    use super::*;
+    use crate::base::Kind;
+
+    fn trailer(seqno: u64) -> Trailer {
+        Trailer::new(seqno, if seqno % 5 == 4 { Kind::Delete } else { Kind::Put })
+    }
+
+    /// Keys of many kinds, in order.
+    fn keys(kind: usize) -> Vec<Vec<u8>> {
+        let text = |number: u32| format!("record {number:04}").into_bytes();
+        match kind {
+            0 => vec![Vec::new()],
+            1 => (0..40).map(text).collect(),
+            2 => (0..30_u8).map(|number| vec![0xff, number / 10, number]).collect(),
+            3 => (0..12).map(|len| vec![b'a'; len * len]).collect(),
+            4 => (0..50_u64).map(|number| (number << 33).to_be_bytes().to_vec()).collect(),
+            _ => (0..3).map(|number| [vec![b'k'; 300], text(number)].concat()).collect(),
+        }
+    }
+
+    const KINDS: usize = 6;
+
+    pub(crate) fn blocks() -> Vec<Vec<u8>> {
+        let mut blocks = Vec::new();
+        for kind in 0..KINDS {
+            for versions in [1, 3] {
+                let mut builder = BlockBuilder::default();
+                for (at, key) in keys(kind).iter().enumerate() {
+                    for version in 0..versions {
+                        let value = vec![at as u8; at * 7 % 30];
+                        builder.add(key, trailer((1 << (at % 50)) - version.min(1)), &value);
+                    }
+                }
+                let mut bytes = Vec::new();
+                builder.finish(&mut bytes);
+                blocks.push(bytes);
+            }
+        }
+        blocks
+    }
+
+    pub(crate) fn indexes() -> Vec<Vec<u8>> {
+        let mut indexes = Vec::new();
+        for kind in 0..KINDS {
+            for block_len in [20, 4096] {
+                let (keys, mut builder, mut data_len) = (keys(kind), IndexBuilder::default(), 0);
+                for (at, key) in keys.iter().enumerate() {
+                    let next = keys.get(at + 1).map(|next| (&next[..], trailer(at as u64 + 2)));
+                    builder.add(block_len + at, (key, trailer(at as u64)), next);
+                    data_len += (block_len + at) as u64;
+                }
+                indexes.push([&data_len.to_le_bytes()[..], &builder.finish()].concat());
+            }
+        }
+        indexes
+    }
+
+    pub(crate) fn footers() -> Vec<Vec<u8>> {
+        let lengths = [[0, 20, 0, 30], [4096, 100, 65, 50], [1 << 40, 1 << 30, 1 << 28, 1 << 10]];
+        let mut footers = Vec::new();
+        for [data, index, filter, properties] in lengths {
+            for version in [1, 2] {
+                let mut footer = Footer::new();
+                footer.version = version;
+                footer.set(Part::Data, data);
+                footer.set(Part::Index, index);
+                footer.set(Part::Filter, filter);
+                footer.set(Part::Properties, properties);
+                if version == 2 {
+                    footer.set(Part::Dictionary, data / 7);
+                    footer.set(Part::Points, index / 3);
+                }
+                footers.push(footer.encode(IDENTITY));
+            }
+        }
+        footers
+    }
+}
