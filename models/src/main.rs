@@ -13,6 +13,7 @@ macro_rules! rooms {
 rooms! {
     "../../src/base/mod.rs" base,
     "../../src/budget.rs" budget,
+    "../../src/codec/mod.rs" codec,
     "../../src/error.rs" error,
     "../../src/iter/mod.rs" iter,
     "../../src/memtable/mod.rs" memtable,
