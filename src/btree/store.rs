@@ -283,10 +283,14 @@ impl Store {
 
     /// Brings the oldest of what the file does not have there.
     fn flush_oldest(&self) -> Result<()> {
-        let state = self.state.load_full();
-        match (state.clearing, state.memtables.oldest_frozen()) {
+        let state = self.state.load();
+        let (clearing, cleared) = (state.clearing, state.cleared);
+        let frozen = state.memtables.oldest_frozen().cloned();
+        // A checkpoint gives up pages step by step, so nothing may hold on to the tree before it.
+        drop(state);
+        match (clearing, frozen) {
             (Some(clearing), _) => self.take_away(clearing.seqno),
-            (None, Some(frozen)) => self.checkpoint(&state, frozen),
+            (None, Some(frozen)) => self.checkpoint(&frozen, cleared),
             (None, None) => Ok(()),
         }
     }
@@ -312,8 +316,8 @@ impl Store {
         Ok(())
     }
 
-    /// Merges a frozen memtable into the tree.
-    fn checkpoint(&self, since: &State, frozen: &Frozen) -> Result<()> {
+    /// Merges a frozen memtable into the tree, if the last clear is still the one with the number `cleared`.
+    fn checkpoint(&self, frozen: &Frozen, cleared: Seqno) -> Result<()> {
         let Frozen { memtable, last } = frozen;
         let last = *last;
         let visibility = &self.context.visibility;
@@ -326,7 +330,7 @@ impl Store {
         let mut writer = lock(&self.writer);
         let stop = || self.jobs.is_stopping();
         let state = self.state.load_full();
-        if state.cleared != since.cleared {
+        if state.cleared != cleared {
             return Ok(());
         }
         let mut root = Arc::clone(&state.root);
