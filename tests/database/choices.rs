@@ -109,7 +109,7 @@ fn compression(dice: &mut Dice) -> Compression {
 }
 
 /// The policy of a tree, which is the same for all its life. One that lets data go has room for all of them.
-fn policy(seed: u64) -> Policy {
+pub(crate) fn policy(seed: u64) -> Policy {
     let dice = &mut dice(seed, "policy");
     let levels: Vec<Level> = (0..1 + dice.roll(3)).map(|_| level(dice)).collect();
     let runs = pick(dice, &[2, 4]);

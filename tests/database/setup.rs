@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use turbidite::vfs::{DiskFs, Fs, MemoryFs};
 use turbidite::{
     Database, DatabaseBuilder, EngineKind, Error, ErrorKind, Keyspace, KeyspaceOptions, Layer,
-    MIN_MEMORY_BUDGET, Range,
+    MIN_MEMORY_BUDGET, Policy, Range,
 };
 
 use crate::choices;
@@ -129,6 +129,19 @@ impl Setup {
 
     pub(crate) fn is_ordered(&self) -> bool {
         is_ordered(self.engine)
+    }
+
+    /// How the keyspace is kept in shape, if it is an LSM-tree.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        let drawn = || {
+            self.drawn.as_ref().map_or_else(Policy::default, |drawn| choices::policy(drawn.seed))
+        };
+        (self.engine == EngineKind::Lsm).then(drawn)
+    }
+
+    /// Whether compaction merges all there is: that policy for data that grow old never does.
+    pub(crate) fn merges(&self) -> bool {
+        !matches!(self.policy(), Some(Policy::Fifo { .. }))
     }
 
     /// What a second keyspace is made of: another engine, in the default layer, with the log.
