@@ -16,6 +16,11 @@ pub fn table_index(bytes: &[u8]) {
     fuzzing::index(bytes);
 }
 
+/// The point index of a table, behind the hash of a key, as a `u64`.
+pub fn table_points(bytes: &[u8]) {
+    fuzzing::points(bytes);
+}
+
 /// The footer of a table.
 pub fn table_footer(bytes: &[u8]) {
     fuzzing::footer(bytes);
@@ -85,10 +90,11 @@ mod tests {
         seeds: Vec<Vec<u8>>,
     }
 
-    fn targets() -> [Target; 4] {
+    fn targets() -> [Target; 5] {
         [
             Target { name: "table_block", run: table_block, seeds: seeds::blocks() },
             Target { name: "table_index", run: table_index, seeds: seeds::indexes() },
+            Target { name: "table_points", run: table_points, seeds: seeds::point_indexes() },
             Target { name: "table_footer", run: table_footer, seeds: seeds::footers() },
             Target { name: "filter", run: filter, seeds: filters() },
         ]

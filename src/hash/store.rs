@@ -33,7 +33,7 @@ use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::jobs::{Jobs, Status, Work};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, VerifyReport};
-use crate::vfs::{Layer, PathKind};
+use crate::vfs::{Layer, PathKind, remove_leftover};
 
 /// The units of a segment: half of what a memtable may take, within these bounds.
 const SEGMENT_UNITS: std::ops::RangeInclusive<usize> = (1 << 20) / UNIT..=(64 << 20) / UNIT;
@@ -459,7 +459,7 @@ impl Engine for Store {
         for name in self.home.fs.list(&self.home.dir)? {
             let path = self.home.dir.join(&name);
             if (name.ends_with(".data") || name.ends_with(".index")) && !known.contains(&path) {
-                self.home.fs.remove(&path)?;
+                remove_leftover(&*self.home.fs, &path)?;
             }
         }
         Ok(())

@@ -33,7 +33,7 @@ use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
-use crate::vfs::Layer;
+use crate::vfs::{Layer, remove_leftover};
 
 /// A keyspace kept in an LSM-tree.
 pub(crate) struct Tree {
@@ -515,7 +515,7 @@ impl Engine for Tree {
 
     fn end_replay(&self) -> Result<()> {
         let leftovers = std::mem::take(&mut *lock(&self.leftovers));
-        leftovers.keys().try_for_each(|path| self.home.fs.remove(path))
+        leftovers.keys().try_for_each(|path| remove_leftover(&*self.home.fs, path))
     }
 
     fn apply(&self, write: &Write<'_>) {

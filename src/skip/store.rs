@@ -46,7 +46,7 @@ use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, MemtableKind, SkipOptions};
 use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
-use crate::vfs::Layer;
+use crate::vfs::{Layer, remove_leftover};
 
 /// Files of up to so many times the size of a memtable are merged with memtables directly.
 const SMALL: u64 = 4;
@@ -793,7 +793,8 @@ impl Engine for Store {
 
     fn end_replay(&self) -> Result<()> {
         let leftovers = std::mem::take(&mut *lock(&self.leftovers));
-        leftovers.iter().try_for_each(|&id| self.home.fs.remove(&self.home.path(id)))
+        let remove = |&id| remove_leftover(&*self.home.fs, &self.home.path(id));
+        leftovers.iter().try_for_each(remove)
     }
 
     fn checks_writes(&self) -> bool {

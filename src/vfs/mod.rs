@@ -39,14 +39,14 @@ mod streak;
 mod tests;
 
 use std::fmt;
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::base::View;
-use crate::error::Result;
+use crate::error::{Error, Result};
 pub use appender::Appender;
 pub use counters::{Counters, IoStats};
 pub(crate) use depth::{BatchReader, ReadRequest};
@@ -129,6 +129,15 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard>;
     /// What all files opened through this file system have done so far.
     fn stats(&self) -> IoStats;
+}
+
+/// Removes a file that nobody needs. None is there any more if somebody who goes on reading what a database that is closed
+/// had, and was the last to need it, has just removed it.
+pub(crate) fn remove_leftover(fs: &dyn Fs, path: &Path) -> Result<()> {
+    match fs.remove(path) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// An open file. All methods may be called from any thread at the same time.

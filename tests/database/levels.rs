@@ -183,7 +183,7 @@ fn fifo_drops_the_oldest_and_keeps_what_snapshots_see() {
         keyspace.persist().unwrap();
         db.settle().unwrap();
     };
-    let tables = || fs.list(&format!("{PATH}/keyspaces/1").as_ref()).unwrap().len();
+    let tables = || fs.list(format!("{PATH}/keyspaces/1").as_ref()).unwrap().len();
     fill(0);
     let snapshot = db.snapshot();
     (1..10).for_each(|number| fill(1000 * number));

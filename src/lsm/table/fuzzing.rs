@@ -10,12 +10,15 @@ use super::block::Block;
 use super::block_cursor::BlockCursor;
 use super::footer::{Footer, Part};
 use super::index::Index;
+use super::points::{Lookup, PointIndex};
 use super::stored;
 use crate::base::{Trailer, View};
 
 const IDENTITY: u64 = 7;
 /// The most keys that are looked for.
 const KEYS: usize = 20;
+/// The most places of a block where an entry is looked for.
+const STARTS: usize = 200;
 const TRAILERS: [Trailer; 2] = [Trailer::NEWEST, Trailer::OLDEST];
 
 /// A part with its codec and checksum, or one that is given them.
@@ -64,6 +67,12 @@ fn block_search(block: Block<'_>, cursor: &mut BlockCursor, key: &[u8], trailer:
     }
     if let Ok(Some(entry)) = block.find(key, trailer) {
         assert_eq!([block.prefix(), entry.suffix].concat(), key);
+    }
+    // A point index may lead anywhere.
+    for start in 0..=block.entries_len().min(STARTS) {
+        if let Ok(Some(entry)) = block.entry_of(key, start) {
+            assert_eq!([block.prefix(), entry.suffix].concat(), key);
+        }
     }
     if cursor.seek(key, trailer).is_ok() && cursor.is_valid() {
         assert_eq!(cursor.value_slice(), cursor.value());
@@ -117,6 +126,24 @@ pub(crate) fn index(bytes: &[u8]) {
     }
 }
 
+/// A point index, behind the hash of a key, as a `u64`.
+pub(crate) fn points(bytes: &[u8]) {
+    stored_part(bytes);
+    let Some((hash, bytes)) = bytes.split_first_chunk() else { return };
+    let hash = u64::from_le_bytes(*hash);
+    for lent in [false, true] {
+        let Ok(points) = PointIndex::decode(View::from(bytes.to_vec()), lent) else { return };
+        assert!(points.memory() <= bytes.len());
+        for hash in [hash, !hash, hash.rotate_left(32), 0, u64::MAX] {
+            points.prefetch(hash);
+            if let Lookup::At(position) = points.find(hash) {
+                assert!(position.block < 1 << 16);
+                assert!(position.start.is_none_or(|start| start < (1 << 12) - 1));
+            }
+        }
+    }
+}
+
 /// The footer.
 pub(crate) fn footer(bytes: &[u8]) {
     for parts in [4, 6] {
@@ -148,8 +175,10 @@ fn footer_at(bytes: &[u8], offset: u64) {
 pub(crate) mod seeds {
     use super::super::block_builder::BlockBuilder;
     use super::super::index::IndexBuilder;
+    use super::super::points::PointsBuilder;
     use super::*;
     use crate::base::Kind;
+    use crate::base::hash::hash64;
 
     fn trailer(seqno: u64) -> Trailer {
         Trailer::new(seqno, if seqno % 5 == 4 { Kind::Delete } else { Kind::Put })
@@ -200,6 +229,22 @@ pub(crate) mod seeds {
                     data_len += (block_len + at) as u64;
                 }
                 indexes.push([&data_len.to_le_bytes()[..], &builder.finish()].concat());
+            }
+        }
+        indexes
+    }
+
+    pub(crate) fn point_indexes() -> Vec<Vec<u8>> {
+        let mut indexes = Vec::new();
+        for keys in [1, 12, 200_u64] {
+            // All in one line; none in the same; far on in their block.
+            for (scatter, step) in [(false, 20), (true, 20), (true, 300)] {
+                let mut builder = PointsBuilder::default();
+                let hash = |key: u64| if scatter { hash64(&key.to_le_bytes()) } else { key };
+                (0..keys).for_each(|key| builder.add(key as usize, hash(key)));
+                builder.end_block(&(0..keys as u32).map(|key| key * step).collect::<Vec<_>>());
+                let bytes = builder.build(64).expect("they are few");
+                indexes.push([&hash(keys / 2).to_le_bytes()[..], &bytes].concat());
             }
         }
         indexes

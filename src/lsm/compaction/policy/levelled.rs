@@ -65,11 +65,11 @@ impl Policy for Levelled {
         let sizes = self.sizes(version);
         let base = self.base_level(&sizes, shape.base_bytes);
         let target = |level| self.target(&sizes, base, level, shape.base_bytes);
+        let fullness = |level: usize| sizes[level] as f64 / target(level) as f64;
         let mut urgent = (version.level(0).len() as f64 / TRIGGER as f64, 0);
         for level in base..self.deepest {
-            let score = sizes[level] as f64 / target(level) as f64;
-            if score > urgent.0 {
-                urgent = (score, level);
+            if fullness(level) > urgent.0 {
+                urgent = (fullness(level), level);
             }
         }
         match urgent {
