@@ -55,6 +55,8 @@ struct Progress {
     runner: Option<Runner>,
     /// Why the last try failed, until one succeeds.
     trouble: Option<Error>,
+    /// How many times trouble was forgotten. Who did that asks for a try that begins afterwards.
+    forgotten: u64,
 }
 
 /// Which jobs there are.
@@ -184,23 +186,37 @@ impl Jobs {
         self.lock().of(work).trouble.clone()
     }
 
-    /// Forgets the trouble of a kind of work until a try shows it again: what failed before may succeed now.
+    /// Forgets the trouble of a kind of work until a try shows it again that begins from now on, which is at once if one was
+    /// to wait: what failed before may succeed now.
     pub(crate) fn forget_trouble(&self, work: Work) {
-        self.lock().of(work).trouble = None;
+        let mut status = self.lock();
+        let progress = status.of(work);
+        progress.trouble = None;
+        progress.forgotten += 1;
+        drop(status);
+        self.changed.notify_all();
     }
 
-    /// Takes note of how a kind of work does, and lets the host and those who wait for it know.
-    fn report(&self, work: Work, trouble: Option<Error>) {
+    /// Takes note of how a try of a kind of work ended that had begun when trouble had been `forgotten` so many times, and lets
+    /// the host and those who wait for it know.
+    fn report(&self, work: Work, trouble: Option<Error>, forgotten: u64) {
         let mut status = self.lock();
-        let known = &mut status.of(work).trouble;
-        if known.is_none() && trouble.is_none() {
+        let progress = status.of(work);
+        let is_old = trouble.as_ref().is_some_and(|error| !is_final(error.kind()))
+            && progress.forgotten != forgotten;
+        if is_old || progress.trouble.is_none() && trouble.is_none() {
             return;
         }
-        *known = trouble;
+        progress.trouble = trouble;
         let trouble = status.trouble();
         drop(status);
         self.host.trouble(trouble);
         self.notify();
+    }
+
+    /// How many times trouble of a kind of work was forgotten.
+    fn forgotten(&self, work: Work) -> u64 {
+        self.lock().of(work).forgotten
     }
 
     // ---- waiting ----
@@ -246,6 +262,13 @@ impl Jobs {
         drop(woken);
     }
 
+    /// Waits for as long as `pause`, less if the engine stops or if trouble is forgotten once more.
+    fn wait_to_try_again(&self, work: Work, pause: Duration, forgotten: u64) {
+        let waits =
+            |status: &mut Status| !self.is_stopping() && status.of(work).forgotten == forgotten;
+        drop(self.changed.wait_timeout_while(self.lock(), pause, waits));
+    }
+
     // ---- stopping ----
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -286,19 +309,20 @@ impl Running<'_> {
     pub(crate) fn persistently<T>(&self, job: impl Fn() -> Result<T>) -> Option<T> {
         let mut pause = FIRST_PAUSE;
         while !self.jobs.is_stopping() {
+            let forgotten = self.jobs.forgotten(self.work);
             match job() {
                 Ok(result) => {
-                    self.jobs.report(self.work, None);
+                    self.jobs.report(self.work, None, forgotten);
                     return Some(result);
                 }
                 Err(error) => {
                     log::warn!("background work on {}: {error:?}", self.jobs.dir.display());
                     let is_final = is_final(error.kind());
-                    self.jobs.report(self.work, Some(error));
+                    self.jobs.report(self.work, Some(error), forgotten);
                     if is_final {
                         return None;
                     }
-                    self.jobs.wait_a_while(pause);
+                    self.jobs.wait_to_try_again(self.work, pause, forgotten);
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
             }

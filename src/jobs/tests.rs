@@ -135,6 +135,23 @@ fn what_trying_again_does_not_mend_is_given_up() {
 }
 
 #[test]
+fn what_a_try_found_before_trouble_was_forgotten_is_not_told() {
+    let engine = Engine::new();
+    let tries = AtomicUsize::new(0);
+    let running = engine.jobs.begin(Work::Flush).unwrap();
+    let outcome = running.persistently(|| {
+        if tries.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Somebody has made room, and waits.
+            engine.jobs.forget_trouble(Work::Flush);
+            return Err(no_space());
+        }
+        Ok(())
+    });
+    assert_eq!((outcome, tries.into_inner()), (Some(()), 2));
+    assert_eq!(engine.told(), []);
+}
+
+#[test]
 fn each_kind_has_trouble_of_its_own() {
     let engine = Engine::new();
     let jobs = &engine.jobs;
@@ -165,7 +182,7 @@ fn those_who_wait_learn_of_trouble_and_of_success() {
             scope.spawn(|| jobs.wait_until(|_| done.load(Ordering::Relaxed), works))
         };
         let (heeds, heeds_not) = (wait(&[Work::Flush]), wait(&[Work::Upkeep]));
-        jobs.report(Work::Flush, Some(no_space()));
+        jobs.report(Work::Flush, Some(no_space()), 0);
         assert_eq!(heeds.join().unwrap().unwrap_err().kind(), ErrorKind::NoSpace);
         done.store(true, Ordering::Relaxed);
         jobs.notify();
