@@ -166,9 +166,9 @@ impl State {
         let mut files = std::mem::take(&mut self.files);
         memtables.set_flushed();
         if has_readers {
-            let from = self.older.iter().map(|older| older.to).max().unwrap_or(0);
+            // It has what all see that no file in `older` is for: a merge of newer runs leaves those below it where they are.
             let (memtables, files) = (Some(memtables), files.clone());
-            self.older.push(Older { from, to: seqno, memtables, files });
+            self.older.push(Older { from: self.cleared, to: seqno, memtables, files });
         }
         if let Some(earlier) = self.clearing.take() {
             files.runs.extend(earlier.files.runs);

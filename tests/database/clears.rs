@@ -183,6 +183,38 @@ fn clears_go_on_beside_writers_flushes_and_compactions() {
     }
 }
 
+#[test]
+fn a_snapshot_sees_all_it_saw_though_only_newer_runs_were_merged_before_a_clear() {
+    let setup = Setup::memory().engine(EngineKind::Skip);
+    let (db, keyspace) = setup.start();
+    fill(&keyspace, 0..2000);
+    keyspace.compact().unwrap();
+    let first = db.snapshot();
+    let load = |numbers: std::ops::Range<u32>| {
+        keyspace.load_sorted(numbers.map(|number| (number.to_be_bytes(), [7; 3000]))).unwrap();
+    };
+    // One run that is not merged, and some behind it that are.
+    load(2000..2100);
+    (0..4).for_each(|number| load(3000 + number..3001 + number));
+    let second = db.snapshot();
+    (4..8).for_each(|number| load(3000 + number..3001 + number));
+    db.settle().unwrap();
+    assert_eq!(keyspace.stats().skip.unwrap().runs, 2, "nothing was merged");
+    let check = || {
+        assert_eq!(first.count(&keyspace).unwrap(), 2000);
+        assert_eq!(keys(first.iter(&keyspace)), all(0..2000));
+        assert_eq!(second.count(&keyspace).unwrap(), 2104);
+        assert!(first.get(&keyspace, 5_u32.to_be_bytes()).unwrap().is_some());
+    };
+    check();
+    keyspace.clear().unwrap();
+    check();
+    db.settle().unwrap();
+    keyspace.persist().unwrap();
+    check();
+    assert_eq!(keyspace.count().unwrap(), 0);
+}
+
 // ---- power cuts ----
 
 /// One that is cleared, one that is written to meanwhile, one without the log.
