@@ -216,7 +216,7 @@ impl Tree {
         let tables = self.write(&mut cursor, &mut retention, |_| false, (0, u64::MAX), values)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
-            self.discard(&tables);
+            self.discard(state, &tables);
             return Err(error);
         }
         let place = self.place(0, Into::Newest);
@@ -283,7 +283,7 @@ impl Tree {
     fn compact_choice(&self, state: &State, choice: &Choice, moves: Moves) -> Result<bool> {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
-        match choice.work {
+        let is_installed = match choice.work {
             Change::Move => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
                 self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
@@ -294,11 +294,14 @@ impl Tree {
                 let tables = self.merge(&state.version, &choice.inputs, place, moves)?;
                 let Some(tables) = tables else { return Ok(false) };
                 let added = tables.into_iter().map(|table| (place, table)).collect();
-                self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
+                self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?
             }
+        };
+        // If a clear came first, the manifest names the inputs until it has that.
+        if is_installed {
+            choice.inputs.iter().for_each(|table| table.set_obsolete());
+            self.compactions.fetch_add(1, Ordering::Relaxed);
         }
-        choice.inputs.iter().for_each(|table| table.set_obsolete());
-        self.compactions.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -331,16 +334,16 @@ impl Tree {
     }
 
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
-    /// no more, go on seeing it for as long as they hold it.
-    fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<()> {
+    /// no more, go on seeing it for as long as they hold it. False if a clear came first.
+    fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<bool> {
         let to = self.context.visibility.published() + 1;
         let edit = Edit { persisted: 0, removed, added: Vec::new() };
-        self.install(state, edit, |state, version| {
+        let is_installed = self.install(state, edit, |state, version| {
             let before = State { version, ..state.clone() };
             state.earlier.push(to, false, &before);
         })?;
         self.let_go();
-        Ok(())
+        Ok(is_installed)
     }
 
     fn write(
@@ -369,13 +372,13 @@ impl Tree {
         Placement::new(&self.home, sources, moves, shortest, file_bytes)
     }
 
-    /// Removes tables that were written and will not be installed, and the value files that came with them.
-    fn discard<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<TableFile>>) {
-        let version = Arc::clone(&self.state.load().version);
+    /// Removes tables that were written since a state and will not be installed, and the value files that came with them.
+    /// The value files of that state may be needed, also if a clear has come since.
+    fn discard<'a>(&self, since: &State, tables: impl IntoIterator<Item = &'a Arc<TableFile>>) {
         for table in tables {
             table.set_obsolete();
             let files = table.values.iter().map(|share| &share.file);
-            let new = files.filter(|file| version.values.file(file.id()).is_none());
+            let new = files.filter(|file| since.version.values.file(file.id()).is_none());
             new.for_each(|file| file.set_obsolete());
         }
     }
@@ -472,7 +475,7 @@ impl Tree {
             Err(error) => error.kind() == ErrorKind::NoSpace,
         };
         if is_in_vain {
-            self.discard(written.iter().map(|(_, table)| table));
+            self.discard(since, written.iter().map(|(_, table)| table));
         }
         installed
     }

@@ -215,6 +215,42 @@ fn a_snapshot_sees_all_it_saw_though_only_newer_runs_were_merged_before_a_clear(
     assert_eq!(keyspace.count().unwrap(), 0);
 }
 
+#[test]
+fn what_a_compaction_in_vain_has_read_stays_until_the_manifest_has_the_clear() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let mut setup = Setup::on(Arc::new(faults.clone()));
+    setup.options = setup.options.separate_values(1000);
+    let (db, keyspace) = setup.start();
+    // Four flushes make a compaction due. It is slow to begin its table.
+    let slow = Effect::Delay(std::time::Duration::from_millis(300));
+    let fault = Fault::new(Operation::Create, slow);
+    faults.arm(Fault { name_contains: ".table".into(), after: 4, ..fault });
+    for _ in 0..4 {
+        fill(&keyspace, 0..50);
+        keyspace.persist().unwrap();
+    }
+    while faults.fired() == 0 {
+        std::thread::yield_now();
+    }
+    let full = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
+    faults.arm(Fault { name_contains: "manifest".into(), times: Times::Always, ..full });
+    let removed = faults.calls(Operation::Remove);
+    keyspace.clear().unwrap();
+    // What it has written is of no use.
+    while faults.calls(Operation::Remove) == removed {
+        std::thread::yield_now();
+    }
+    assert_eq!(keyspace.stats().compactions, 0);
+    drop(keyspace);
+    db.close().unwrap();
+    faults.disarm();
+    let db = setup.open();
+    let keyspace = db.open_keyspace(NAME).unwrap();
+    assert_eq!(keyspace.count().unwrap(), 0);
+    db.settle().unwrap();
+    assert_whole(&db);
+}
+
 // ---- power cuts ----
 
 /// One that is cleared, one that is written to meanwhile, one without the log.
