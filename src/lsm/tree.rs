@@ -518,7 +518,10 @@ impl Engine for Tree {
 
     fn end_replay(&self) -> Result<()> {
         let leftovers = std::mem::take(&mut *lock(&self.leftovers));
-        leftovers.keys().try_for_each(|path| remove_leftover(&*self.home.fs, path))
+        leftovers.keys().try_for_each(|path| remove_leftover(&*self.home.fs, path))?;
+        // If writers have to wait for it, no flush comes that would ask for it.
+        self.schedule_compaction();
+        Ok(())
     }
 
     fn apply(&self, write: &Write<'_>) {

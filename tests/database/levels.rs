@@ -2,9 +2,10 @@
 //! once; what is loaded takes its place; what a policy drops stays for those who see it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use turbidite::vfs::{Fs, MemoryFs};
+use turbidite::vfs::{Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, Times};
 use turbidite::{
     Database, ErrorKind, Keyspace, KeyspaceOptions, Level, LevelLimit, LevelStats, Policy, Snapshot,
 };
@@ -172,6 +173,31 @@ fn small_tables_do_not_pile_up() {
         assert!(tables <= 16, "{policy}: {:?}", shape(&keyspace));
         assert_eq!(keyspace.count().unwrap(), 120);
     }
+}
+
+#[test]
+fn what_is_due_is_done_when_a_database_is_opened_and_nobody_can_write() {
+    let fs = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(fs.clone()));
+    let db = Database::builder(PATH).memory_budget(8 << 20);
+    let db = db.file_system(Arc::new(faults.clone())).open().unwrap();
+    let keyspace = db.keyspace(NAME, KeyspaceOptions::lsm()).unwrap();
+    // Flushes pile up while nothing can be merged, until writers would have to wait.
+    let unread = Fault::new(Operation::Read, Effect::Fail(Errno::Raw(5)));
+    faults.arm(Fault { name_contains: ".table".into(), times: Times::Always, ..unread });
+    while keyspace.put("k", "v").is_ok() {
+        keyspace.persist().unwrap();
+    }
+    assert!(shape(&keyspace)[0].runs >= 40);
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&fs);
+    let (done, outcome) = mpsc::channel();
+    let keyspace = db.open_keyspace(NAME).unwrap();
+    std::thread::spawn(move || done.send(keyspace.put("k", "w")));
+    outcome.recv_timeout(Duration::from_secs(20)).expect("it waits for ever").unwrap();
+    db.settle().unwrap();
+    assert!(shape(&db.open_keyspace(NAME).unwrap())[0].runs < 4);
 }
 
 #[test]
