@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::table_file::MOST_IDS;
 use super::{Home, LEVELS, Place, TableFile, TableMeta, Version};
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
@@ -161,7 +162,7 @@ impl Numbers {
         let mut new_files = BTreeMap::new();
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
-        if self.next_id > MOST_IDS {
+        if self.next_id > MOST_IDS || self.persisted > MAX_SEQNO {
             return None;
         }
         let mut edit = Edit { persisted: self.persisted, ..Edit::default() };
@@ -183,7 +184,9 @@ impl Numbers {
                 largest: varint::take_prefixed(bytes)?.to_vec(),
             };
             let run = run.unwrap_or(if level == 0 { meta.id } else { 0 });
-            if meta.smallest > meta.largest || meta.id.max(run) >= self.next_id {
+            let has_numbers =
+                meta.smallest_seqno <= meta.largest_seqno && meta.largest_seqno <= MAX_SEQNO;
+            if meta.smallest > meta.largest || meta.id.max(run) >= self.next_id || !has_numbers {
                 return None;
             }
             let mut values = Vec::new();
@@ -398,6 +401,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_no_write_has_are_damage() {
+        let home = sample::home();
+        let edit = |persisted, smallest_seqno, largest_seqno| {
+            let meta = sample::table(&home, 1, (b"a", b"b"), 100, 1).meta.clone();
+            let meta = TableMeta { smallest_seqno, largest_seqno, ..meta };
+            let table = TableFile::with_values(meta, Vec::new(), Arc::clone(&home));
+            decoded(&encode(Numbers { persisted, next_id: 10 }, &[], &[(NEWEST, table)])).is_some()
+        };
+        let most = MAX_SEQNO;
+        assert!(edit(most, most, most) && edit(0, 1, most));
+        assert!(!edit(most + 1, 1, 1) && !edit(u64::MAX, 1, 1), "the next write would have none");
+        assert!(!edit(1, 1, most + 1) && !edit(1, 2, 1));
+    }
+
+    #[test]
     fn what_there_was_no_space_for_is_not_said_by_the_next_edit() {
         let (fs, home) = (crate::vfs::MemoryFs::new(), sample::home());
         fs.create_dir(&home.dir).unwrap();
@@ -575,16 +593,16 @@ mod tests {
     proptest! {
         #[test]
         fn an_edit_comes_back_and_no_part_of_it_passes(
-            (persisted, removed) in (any::<u64>(), proptest::collection::vec(any::<u64>(), 0..5)),
+            (persisted, removed) in (0..=MAX_SEQNO, proptest::collection::vec(any::<u64>(), 0..5)),
             tables in proptest::collection::vec(
-                ((0..LEVELS, 0..100_u64), 0..100_u64, any::<[u64; 2]>()),
+                ((0..LEVELS, 0..100_u64), 0..100_u64, (any::<u64>(), 0..=MAX_SEQNO)),
                 0..5,
             ),
         ) {
             let home = sample::home();
             let added: Vec<_> = tables
                 .iter()
-                .map(|&((level, run), id, [len, seqno])| {
+                .map(|&((level, run), id, (len, seqno))| {
                     let table = sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno);
                     (Place { level, run }, table)
                 })
