@@ -206,14 +206,15 @@ impl Tree {
         }
     }
 
-    /// Writes a frozen memtable to a table of level 0 and installs it.
+    /// Writes a frozen memtable to a run of level 0 and installs it: one table, if no size was chosen.
     fn flush(&self, state: &State, frozen: &Frozen) -> Result<()> {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
         let none = ValueFiles::default();
         let values = self.placement(&none, Moves::Crowded);
-        let tables = self.write(&mut cursor, &mut retention, |_| false, (0, u64::MAX), values)?;
+        let bounds = (0, self.options.load().table_size.unwrap_or(u64::MAX));
+        let tables = self.write(&mut cursor, &mut retention, |_| false, bounds, values)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
             self.discard(state, &tables);

@@ -400,8 +400,8 @@ impl KeyspaceOptions {
         self
     }
 
-    /// About how many bytes a table below level 0 may take, 64 KiB to 4 GiB, from now on. Default: an eighth of what the
-    /// first level below level 0 may, by the memory budget.
+    /// About how many bytes a table may take, 64 KiB to 4 GiB, from now on. Default: below level 0 an eighth of what the first
+    /// level there may, by the memory budget; on level 0 as many as a flush writes.
     #[must_use]
     pub fn table_size(mut self, bytes: u64) -> Self {
         self.lsm.table_size = Some(bytes);

@@ -148,14 +148,14 @@ fn lie_free(tables: &[Arc<TableFile>], runs: &[Run]) -> bool {
     runs.iter().all(|run| tables.iter().all(|table| !run.meets(table)))
 }
 
-/// Those tables of `runs` that are not small and overlap none of the others, nor of the runs `below`.
+/// Those tables of `runs` that overlap none of the others, nor of the runs `below`, of runs whose tables are not small.
 fn free(runs: &[Run], below: &[Run], shape: &Shape) -> Vec<Arc<TableFile>> {
     let is_free = |at: usize, table: &Arc<TableFile>| {
         let others = runs.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, run)| run);
-        !shape.is_small(table) && !others.chain(below).any(|other| other.meets(table))
+        !others.chain(below).any(|other| other.meets(table))
     };
-    let tables =
-        runs.iter().enumerate().flat_map(|(at, run)| run.tables().iter().map(move |t| (at, t)));
+    let large = runs.iter().enumerate().filter(|(_, run)| !shape.are_small(run.tables()));
+    let tables = large.flat_map(|(at, run)| run.tables().iter().map(move |table| (at, table)));
     tables.filter(|&(at, table)| is_free(at, table)).map(|(_, table)| Arc::clone(table)).collect()
 }
 
