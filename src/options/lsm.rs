@@ -313,11 +313,11 @@ pub enum Policy {
         /// The most runs of a level: 2 to 100.
         runs: u32,
     },
-    /// Nothing is merged. When tables take more than so many bytes the oldest go, and what was in them is gone, but for
+    /// Nothing is merged. When tables, with the values kept apart from them, take more than so many bytes the oldest go, and what was in them is gone, but for
     /// snapshots that see it: for data of which only the newest count. The newest table stays whatever its size, and
     /// [`compact`](crate::Keyspace::compact) merges nothing.
     Fifo {
-        /// The bytes that tables may take.
+        /// The bytes that tables and their values may take.
         bytes: u64,
     },
     /// Levels as they are listed, from the one that flushes go to, and one more without a limit behind them, which is a

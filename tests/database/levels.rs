@@ -207,6 +207,23 @@ fn fifo_drops_the_oldest_and_keeps_what_snapshots_see() {
     assert_eq!(db.open_keyspace(NAME).unwrap().count().unwrap(), left);
 }
 
+#[test]
+fn fifo_counts_values_that_are_kept_apart() {
+    let (_, db, _) = start(&Policy::default());
+    let options = KeyspaceOptions::lsm().log(false).separate_values(100);
+    let keyspace = db.keyspace("fifo", options.policy(Policy::Fifo { bytes: 2 << 20 })).unwrap();
+    for round in 0..10 {
+        (0..1000).for_each(|n| keyspace.put(key(1000 * round + n), [1; 1000]).unwrap());
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+    }
+    let bytes = keyspace.stats().disk_bytes;
+    assert!((1 << 20..3 << 20).contains(&bytes), "{bytes} bytes");
+    let left = keyspace.count().unwrap();
+    assert!((1000..3000).contains(&left), "{left} records are left");
+    assert_whole(&db);
+}
+
 /// Records for a load, every `step`th key.
 fn records(from: usize, count: usize, step: usize) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     (0..count).map(move |number| (key(from + number * step), vec![(from + number) as u8; 500]))
