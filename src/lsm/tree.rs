@@ -284,15 +284,16 @@ impl Tree {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         match choice.work {
-            Change::Move => {
+            Change::Move if !self.are_packed_otherwise(&state.version, choice) => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
                 self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
                 return Ok(true);
             }
             Change::Drop => self.drop_tables(state, removed)?,
-            Change::Merge => {
-                let tables = self.merge(&state.version, &choice.inputs, place, moves)?;
-                let Some(tables) = tables else { return Ok(false) };
+            Change::Move | Change::Merge => {
+                let Some(tables) = self.write_anew(state, choice, place, moves)? else {
+                    return Ok(false);
+                };
                 let added = tables.into_iter().map(|table| (place, table)).collect();
                 self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
             }
@@ -300,6 +301,39 @@ impl Tree {
         choice.inputs.iter().for_each(|table| table.set_obsolete());
         self.compactions.fetch_add(1, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Whether the level that tables go to has another compression than those they come from.
+    fn are_packed_otherwise(&self, version: &Version, choice: &Choice) -> bool {
+        let options = self.options.load();
+        let wanted = options.compression(choice.level);
+        let ids: HashSet<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
+        let others =
+            version.runs().iter().filter(|run| options.compression(run.place.level) != wanted);
+        others.flat_map(Run::tables).any(|table| ids.contains(&table.meta.id))
+    }
+
+    /// Writes new tables for `place` of what is due; `None` if told to stop.
+    fn write_anew(
+        &self,
+        state: &State,
+        choice: &Choice,
+        place: Place,
+        moves: Moves,
+    ) -> Result<Option<Vec<Arc<TableFile>>>> {
+        // Between tables that could be moved there may be others: none of the new ones reaches from one to the next.
+        let together = if choice.work == Change::Move { 1 } else { choice.inputs.len().max(1) };
+        let mut tables = Vec::new();
+        for inputs in choice.inputs.chunks(together) {
+            match self.merge(&state.version, inputs, place, moves) {
+                Ok(Some(written)) => tables.extend(written),
+                other => {
+                    self.discard(&tables);
+                    return other;
+                }
+            }
+        }
+        Ok(Some(tables))
     }
 
     /// Merges tables into new ones for `place`; `None` if told to stop.

@@ -385,7 +385,8 @@ impl KeyspaceOptions {
     }
 
     /// How tables that are written from now on are compressed, for each level from level 0; the last counts for all
-    /// deeper ones too. Default for a new keyspace: [`Compression::None`].
+    /// deeper ones too. A table that goes to a level with another compression is written anew. Default for a new keyspace:
+    /// [`Compression::None`].
     #[must_use]
     pub fn compression(mut self, levels: &[Compression]) -> Self {
         self.lsm.compression = Some(levels.to_vec());
