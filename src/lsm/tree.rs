@@ -22,7 +22,7 @@ use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
 use super::load::{Loaded, SortedLoad};
 use super::state::State;
-use super::table::{ReadMode, TableOptions};
+use super::table::{ReadMode, TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
@@ -213,7 +213,9 @@ impl Tree {
         let mut retention = Retention::new(self.context.visibility.retained());
         let none = ValueFiles::default();
         let values = self.placement(&none, Moves::Crowded);
-        let tables = self.write(&mut cursor, &mut retention, |_| false, (0, u64::MAX), values)?;
+        // As large as the memtable: its entries take more memory than what is kept of their keys.
+        let bounds = (0, TableLimits::NONE);
+        let tables = self.write(&mut cursor, &mut retention, |_| false, bounds, values)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
             self.discard(&tables);
@@ -359,7 +361,7 @@ impl Tree {
         let mut cursor = Merge::new(runs.into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let bounds = (place.level, self.shape().table_bytes);
+        let bounds = (place.level, self.table_limits());
         let values = self.placement(&version.values, moves);
         self.write(&mut cursor, &mut retention, is_deepest, bounds, values)
     }
@@ -382,13 +384,13 @@ impl Tree {
         cursor: &mut impl EntryCursor,
         retention: &mut Retention,
         is_deepest: impl FnMut(&[u8]) -> bool,
-        (level, table_bytes): (usize, u64),
+        (level, limits): (usize, TableLimits),
         values: Placement<'_>,
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
         let mut output = Output {
             home: &self.home,
             options: &self.table_options(level),
-            table_bytes,
+            limits,
             next_id: &mut || self.take_id(),
             values,
             stopped: &|| self.jobs.is_stopping(),
@@ -447,6 +449,12 @@ impl Tree {
         self.jobs.forget_trouble(Work::Flush);
         self.schedule_flush();
         self.jobs.wait_until(|_| self.persisted() >= seqno, &[Work::Flush])
+    }
+
+    /// When tables that are merged or loaded are ended.
+    pub(super) fn table_limits(&self) -> TableLimits {
+        let memory = self.context.budget.keys_of_a_table();
+        TableLimits { bytes: self.shape().table_bytes, memory }
     }
 
     /// How tables of `level` are written now.

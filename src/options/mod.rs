@@ -401,7 +401,8 @@ impl KeyspaceOptions {
         self
     }
 
-    /// About how many bytes a table below level 0 may take, 64 KiB to 4 GiB, from now on. Default: an eighth of what the
+    /// About how many bytes a table below level 0 may take, 64 KiB to 4 GiB, from now on. It is ended before if what is kept
+    /// of its keys until it is complete takes a 32nd of the memory budget, 20 bytes for each and the index. Default: an eighth of what the
     /// first level below level 0 may, by the memory budget.
     #[must_use]
     pub fn table_size(mut self, bytes: u64) -> Self {

@@ -90,6 +90,11 @@ impl PointsBuilder {
         self.blocks += 1;
     }
 
+    /// The bytes of memory it takes, for each key those of its hash and of its position.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&self.hashes[..]) + size_of_val(&self.positions[..])
+    }
+
     /// The bytes that the index would take.
     pub(super) fn encoded_len(&self) -> usize {
         1 + LINE + self.lines() * LINE
