@@ -492,6 +492,7 @@ impl LsmOptions {
     pub(crate) fn check(&self) -> Result<()> {
         self.check_memtable()?;
         self.check_filter()?;
+        self.check_points()?;
         self.check_tables()?;
         check_policy(&self.policy())
     }
@@ -520,6 +521,24 @@ impl LsmOptions {
             Some(kept @ (KeyFile::Filter | KeyFile::KeysAndFilter)) if has_none => {
                 contradiction(&format!(
                     "the key file {kept} keeps filters in memory, but the filter is none: choose keys or none"
+                ))
+            }
+            Some(kept @ (KeyFile::Filter | KeyFile::KeysAndFilter))
+                if listed.iter().all(|&bits| bits == 0) =>
+            {
+                contradiction(&format!(
+                    "the key file {kept} keeps filters in memory, but no level has bits for them: choose keys or none"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_points(&self) -> Result<()> {
+        match self.key_file() {
+            kept @ (KeyFile::None | KeyFile::Filter) if self.point_index == Some(true) => {
+                contradiction(&format!(
+                    "a point index stays in memory with the keys, but the key file is {kept}: choose keys or keys+filter"
                 ))
             }
             _ => Ok(()),

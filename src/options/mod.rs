@@ -377,7 +377,7 @@ impl KeyspaceOptions {
 
     /// Whether tables that are written from now on have a point index: about 6.4 bytes for each key that lead a get straight to its
     /// record, instead of by way of two searches. It stays in memory with the keys of the [key file](Self::key_file), unless
-    /// files are mapped, and only as long as there is room. Default: if it takes less than a tenth of what the records do.
+    /// files are mapped, and only as long as there is room; a key file without the keys has no use for it. Default: if it takes less than a tenth of what the records do.
     #[must_use]
     pub fn point_index(mut self, wanted: bool) -> Self {
         self.lsm.point_index = Some(wanted);
@@ -443,7 +443,7 @@ impl KeyspaceOptions {
         match self.lsm == LsmOptions::default() {
             true => Ok(()),
             false => Err(Error::Invalid(format!(
-                "memtable, filter, key_file, point_index, compression, data_block_size, table_size, separate_values and policy are \
+                "memtable, filter, filter_bits, key_file, point_index, compression, data_block_size, table_size, separate_values and policy are \
                  for LSM-trees, not for engine {}",
                 self.engine
             ))),
