@@ -69,6 +69,10 @@ impl OpenFiles {
     pub(crate) fn opened(&self, file: Weak<dyn Closable>, memory: usize) {
         self.used.fetch_add(memory, Ordering::Relaxed);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() >= self.most_files {
+            // Files that are gone leave their places behind.
+            queue.retain(|file| file.strong_count() > 0);
+        }
         // Each file is passed over at most once, and the new one is not looked at.
         let mut looks = 2 * queue.len();
         while looks > 0 && (self.memory() > self.budget.tables() || queue.len() >= self.most_files)
@@ -135,6 +139,23 @@ mod tests {
         let cached = crate::cache::FileBlocks::new(Arc::clone(&blocks), 9);
         (0..9).for_each(|block| cached.insert(block, crate::base::View::from(vec![0; 200])));
         assert!((500..=1000).contains(&blocks.memory()), "{}", blocks.memory());
+    }
+
+    #[test]
+    fn files_that_are_gone_are_not_counted() {
+        let files = OpenFiles::new(Arc::new(Budget::new(1 << 20)), Arc::new(BlockCache::new(0)));
+        let files = files.bounded(3, 0);
+        let open = |file: &Arc<Open>| {
+            file.memory.store(1, Ordering::Relaxed);
+            let weak: Weak<Open> = Arc::downgrade(file);
+            files.opened(weak, 1);
+        };
+        let (first, second) = (Arc::default(), Arc::default());
+        open(&first);
+        (0..2).for_each(|_| open(&Arc::default()));
+        open(&second);
+        let held = |file: &Arc<Open>| file.memory.load(Ordering::Relaxed);
+        assert_eq!((held(&first), held(&second)), (1, 1));
     }
 
     #[test]

@@ -66,6 +66,11 @@ impl FilterBuilder {
         self.hashes.len() as u64 * u64::from(self.bits) / 8
     }
 
+    /// The bytes of memory that the hashes take.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&self.hashes[..])
+    }
+
     /// The bytes of the filter of all keys added; `None` if none is wanted. Memory: the hashes, the bytes, and at most
     /// 2 MiB.
     pub(crate) fn finish(self) -> Option<Vec<u8>> {

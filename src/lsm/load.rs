@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::table::{Kept, Table, TableBuilder, TableOptions, TableSummary};
+use super::table::{Kept, Table, TableBuilder, TableLimits, TableOptions, TableSummary};
 use super::tree::Tree;
 use super::version::{Home, LEVELS, Place, Run, TableFile, TableMeta};
 use crate::base::{Kind, Seqno, Trailer, varint};
@@ -92,7 +92,7 @@ fn decode(mut bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
 pub(super) struct SortedLoad {
     tree: Arc<Tree>,
     options: TableOptions,
-    table_bytes: u64,
+    limits: TableLimits,
     /// The tables that were begun.
     ids: Vec<u64>,
     /// Those that are whole.
@@ -116,7 +116,7 @@ impl SortedLoad {
         tree.wait_for_compactions()?;
         Ok(Self {
             options: tree.table_options(LEVELS - 1),
-            table_bytes: tree.shape().table_bytes,
+            limits: tree.table_limits(),
             tree,
             ids: Vec::new(),
             written: Vec::new(),
@@ -156,7 +156,7 @@ impl Load for SortedLoad {
             )));
         }
         let mut table = match table {
-            Some(table) if table.estimated_len() >= self.table_bytes => {
+            Some(table) if table.is_full(self.limits) => {
                 self.end(*table)?;
                 self.begin()?
             }

@@ -22,7 +22,7 @@ use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
 use super::load::{Loaded, SortedLoad};
 use super::state::State;
-use super::table::{ReadMode, TableOptions};
+use super::table::{ReadMode, TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
@@ -213,7 +213,9 @@ impl Tree {
         let mut retention = Retention::new(self.context.visibility.retained());
         let none = ValueFiles::default();
         let values = self.placement(&none, Moves::Crowded);
-        let bounds = (0, self.options.load().table_size.unwrap_or(u64::MAX));
+        // The memtable bounds what is kept of its keys.
+        let bytes = self.options.load().table_size.unwrap_or(u64::MAX);
+        let bounds = (0, TableLimits { bytes, memory: usize::MAX });
         let tables = self.write(&mut cursor, &mut retention, |_| false, bounds, values)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
@@ -285,15 +287,16 @@ impl Tree {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         let is_installed = match choice.work {
-            Change::Move => {
+            Change::Move if !self.are_packed_otherwise(&state.version, choice) => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
                 self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
                 return Ok(true);
             }
             Change::Drop => self.drop_tables(state, removed)?,
-            Change::Merge => {
-                let tables = self.merge(&state.version, &choice.inputs, place, moves)?;
-                let Some(tables) = tables else { return Ok(false) };
+            Change::Move | Change::Merge => {
+                let Some(tables) = self.write_anew(state, choice, place, moves)? else {
+                    return Ok(false);
+                };
                 let added = tables.into_iter().map(|table| (place, table)).collect();
                 self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?
             }
@@ -304,6 +307,39 @@ impl Tree {
             self.compactions.fetch_add(1, Ordering::Relaxed);
         }
         Ok(true)
+    }
+
+    /// Whether the level that tables go to has another compression than those they come from.
+    fn are_packed_otherwise(&self, version: &Version, choice: &Choice) -> bool {
+        let options = self.options.load();
+        let wanted = options.compression(choice.level);
+        let ids: HashSet<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
+        let others =
+            version.runs().iter().filter(|run| options.compression(run.place.level) != wanted);
+        others.flat_map(Run::tables).any(|table| ids.contains(&table.meta.id))
+    }
+
+    /// Writes new tables for `place` of what is due; `None` if told to stop.
+    fn write_anew(
+        &self,
+        state: &State,
+        choice: &Choice,
+        place: Place,
+        moves: Moves,
+    ) -> Result<Option<Vec<Arc<TableFile>>>> {
+        // Between tables that could be moved there may be others: none of the new ones reaches from one to the next.
+        let together = if choice.work == Change::Move { 1 } else { choice.inputs.len().max(1) };
+        let mut tables = Vec::new();
+        for inputs in choice.inputs.chunks(together) {
+            match self.merge(&state.version, inputs, place, moves) {
+                Ok(Some(written)) => tables.extend(written),
+                other => {
+                    self.discard(state, &tables);
+                    return other;
+                }
+            }
+        }
+        Ok(Some(tables))
     }
 
     /// Merges tables into new ones for `place`; `None` if told to stop.
@@ -329,7 +365,7 @@ impl Tree {
         let mut cursor = Merge::new(runs.into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let bounds = (place.level, self.shape().table_bytes);
+        let bounds = (place.level, self.table_limits());
         let values = self.placement(&version.values, moves);
         self.write(&mut cursor, &mut retention, is_deepest, bounds, values)
     }
@@ -352,13 +388,13 @@ impl Tree {
         cursor: &mut impl EntryCursor,
         retention: &mut Retention,
         is_deepest: impl FnMut(&[u8]) -> bool,
-        (level, table_bytes): (usize, u64),
+        (level, limits): (usize, TableLimits),
         values: Placement<'_>,
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
         let mut output = Output {
             home: &self.home,
             options: &self.table_options(level),
-            table_bytes,
+            limits,
             next_id: &mut || self.take_id(),
             values,
             stopped: &|| self.jobs.is_stopping(),
@@ -417,6 +453,12 @@ impl Tree {
         self.jobs.forget_trouble(Work::Flush);
         self.schedule_flush();
         self.jobs.wait_until(|_| self.persisted() >= seqno, &[Work::Flush])
+    }
+
+    /// When tables that are merged or loaded are ended.
+    pub(super) fn table_limits(&self) -> TableLimits {
+        let memory = self.context.budget.keys_of_a_table();
+        TableLimits { bytes: self.shape().table_bytes, memory }
     }
 
     /// How tables of `level` are written now.

@@ -313,11 +313,11 @@ pub enum Policy {
         /// The most runs of a level: 2 to 100.
         runs: u32,
     },
-    /// Nothing is merged. When tables take more than so many bytes the oldest go, and what was in them is gone, but for
+    /// Nothing is merged. When tables, with the values kept apart from them, take more than so many bytes the oldest go, and what was in them is gone, but for
     /// snapshots that see it: for data of which only the newest count. The newest table stays whatever its size, and
     /// [`compact`](crate::Keyspace::compact) merges nothing.
     Fifo {
-        /// The bytes that tables may take.
+        /// The bytes that tables and their values may take.
         bytes: u64,
     },
     /// Levels as they are listed, from the one that flushes go to, and one more without a limit behind them, which is a
@@ -492,6 +492,7 @@ impl LsmOptions {
     pub(crate) fn check(&self) -> Result<()> {
         self.check_memtable()?;
         self.check_filter()?;
+        self.check_points()?;
         self.check_tables()?;
         check_policy(&self.policy())
     }
@@ -520,6 +521,24 @@ impl LsmOptions {
             Some(kept @ (KeyFile::Filter | KeyFile::KeysAndFilter)) if has_none => {
                 contradiction(&format!(
                     "the key file {kept} keeps filters in memory, but the filter is none: choose keys or none"
+                ))
+            }
+            Some(kept @ (KeyFile::Filter | KeyFile::KeysAndFilter))
+                if listed.iter().all(|&bits| bits == 0) =>
+            {
+                contradiction(&format!(
+                    "the key file {kept} keeps filters in memory, but no level has bits for them: choose keys or none"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_points(&self) -> Result<()> {
+        match self.key_file() {
+            kept @ (KeyFile::None | KeyFile::Filter) if self.point_index == Some(true) => {
+                contradiction(&format!(
+                    "a point index stays in memory with the keys, but the key file is {kept}: choose keys or keys+filter"
                 ))
             }
             _ => Ok(()),

@@ -377,7 +377,7 @@ impl KeyspaceOptions {
 
     /// Whether tables that are written from now on have a point index: about 6.4 bytes for each key that lead a get straight to its
     /// record, instead of by way of two searches. It stays in memory with the keys of the [key file](Self::key_file), unless
-    /// files are mapped, and only as long as there is room. Default: if it takes less than a tenth of what the records do.
+    /// files are mapped, and only as long as there is room; a key file without the keys has no use for it. Default: if it takes less than a tenth of what the records do.
     #[must_use]
     pub fn point_index(mut self, wanted: bool) -> Self {
         self.lsm.point_index = Some(wanted);
@@ -385,7 +385,8 @@ impl KeyspaceOptions {
     }
 
     /// How tables that are written from now on are compressed, for each level from level 0; the last counts for all
-    /// deeper ones too. Default for a new keyspace: [`Compression::None`].
+    /// deeper ones too. A table that goes to a level with another compression is written anew. Default for a new keyspace:
+    /// [`Compression::None`].
     #[must_use]
     pub fn compression(mut self, levels: &[Compression]) -> Self {
         self.lsm.compression = Some(levels.to_vec());
@@ -401,7 +402,9 @@ impl KeyspaceOptions {
     }
 
     /// About how many bytes a table may take, 64 KiB to 4 GiB, from now on. Default: below level 0 an eighth of what the first
-    /// level there may, by the memory budget; on level 0 as many as a flush writes.
+    /// level there may, by the memory budget; on level 0 as many as a flush writes. A table that is merged or loaded is ended
+    /// before if what is kept of its keys until it is complete, 20 bytes for each and the index, takes a 32nd of the memory
+    /// budget.
     #[must_use]
     pub fn table_size(mut self, bytes: u64) -> Self {
         self.lsm.table_size = Some(bytes);
@@ -441,7 +444,7 @@ impl KeyspaceOptions {
         match self.lsm == LsmOptions::default() {
             true => Ok(()),
             false => Err(Error::Invalid(format!(
-                "memtable, filter, key_file, point_index, compression, data_block_size, table_size, separate_values and policy are \
+                "memtable, filter, filter_bits, key_file, point_index, compression, data_block_size, table_size, separate_values and policy are \
                  for LSM-trees, not for engine {}",
                 self.engine
             ))),

@@ -59,25 +59,29 @@ pub(crate) fn options(engine: EngineKind, seed: u64, opening: u64) -> KeyspaceOp
 /// The same for an LSM-tree of which `options` says something already.
 pub(crate) fn tree(options: KeyspaceOptions, seed: u64, opening: u64) -> KeyspaceOptions {
     let dice = &mut dice(seed, ("tree", opening));
-    with_tables(with_filters(options, dice), dice).policy(policy(seed))
+    let (options, kept) = with_filters(options, dice);
+    with_tables(options.key_file(kept), kept, dice).policy(policy(seed))
 }
 
-fn with_filters(options: KeyspaceOptions, dice: &mut Dice) -> KeyspaceOptions {
+/// And what of tables stays in memory, which has filters only if there are some.
+fn with_filters(options: KeyspaceOptions, dice: &mut Dice) -> (KeyspaceOptions, KeyFile) {
     let kinds = [FilterKind::Bloom, FilterKind::BlockedBloom, FilterKind::Ribbon];
+    let without = [KeyFile::None, KeyFile::Keys];
     if dice.roll(5) == 0 {
-        let kept = pick(dice, &[KeyFile::None, KeyFile::Keys]);
-        return options.filter(FilterKind::None).filter_bits(&[0]).key_file(kept);
+        return (options.filter(FilterKind::None).filter_bits(&[0]), pick(dice, &without));
     }
     let all = [KeyFile::None, KeyFile::Filter, KeyFile::Keys, KeyFile::KeysAndFilter];
     let bits: Vec<u32> =
         (0..1 + dice.roll(3)).map(|_| pick(dice, &[0, 1, 5, 10, 17, 32])).collect();
-    options.filter(pick(dice, &kinds)).filter_bits(&bits).key_file(pick(dice, &all))
+    let kept = if bits.iter().all(|&bits| bits == 0) { &without[..] } else { &all };
+    (options.filter(pick(dice, &kinds)).filter_bits(&bits), pick(dice, kept))
 }
 
-fn with_tables(options: KeyspaceOptions, dice: &mut Dice) -> KeyspaceOptions {
+fn with_tables(options: KeyspaceOptions, kept: KeyFile, dice: &mut Dice) -> KeyspaceOptions {
+    let has_keys = matches!(kept, KeyFile::Keys | KeyFile::KeysAndFilter);
     let options = match dice.roll(3) {
-        0 => options,
-        roll => options.point_index(roll == 1),
+        0 if has_keys => options,
+        roll => options.point_index(has_keys && roll == 1),
     };
     let prefix = 1 + dice.roll(8) as u32;
     let memtables = [

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, PathKind, Times};
 use turbidite::{
-    Database, ErrorKind, Keyspace, KeyspaceOptions, Level, LevelLimit, LevelStats, Policy, Snapshot,
+    Compression, Database, ErrorKind, Keyspace, KeyspaceOptions, Level, LevelLimit, LevelStats,
+    Policy, Snapshot,
 };
 
 use crate::history::Dice;
@@ -162,6 +163,67 @@ fn ascending_keys_are_written_once() {
 }
 
 #[test]
+fn ascending_keys_are_compressed_as_their_level_says() {
+    for policy in policies() {
+        let db = open(&MemoryFs::new());
+        let compression = [Compression::None, Compression::Lz4];
+        let options = options(&policy).log(false).compression(&compression);
+        let keyspace = db.keyspace(NAME, options).unwrap();
+        for number in 0..10_000 {
+            keyspace.put(key(number), vec![number as u8; 1000]).unwrap();
+        }
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        let levels = shape(&keyspace);
+        assert!(levels.iter().any(|level| level.level > 0), "{policy}: {levels:?}");
+        for level in levels.iter().filter(|level| level.level > 0) {
+            assert!(level.bytes < 200 * level.entries, "{policy}: {level:?}");
+        }
+        assert_eq!(keyspace.count().unwrap(), 10_000);
+        assert_whole(&db);
+    }
+}
+
+#[test]
+fn tables_that_are_compressed_on_their_way_go_around_those_there() {
+    for policy in policies() {
+        let db = open(&MemoryFs::new());
+        let compression = [Compression::None, Compression::Lz4];
+        let options = options(&policy).log(false).compression(&compression);
+        let keyspace = db.keyspace(NAME, options).unwrap();
+        let mut count = 0;
+        let mut fill = |from: usize| {
+            (from..from + 300).for_each(|n| keyspace.put(key(n), vec![n as u8; 1000]).unwrap());
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+            count += 300;
+        };
+        fill(50_000);
+        keyspace.compact().unwrap();
+        for round in 0..8 {
+            fill(1000 * round);
+            fill(99_000 - 1000 * round);
+        }
+        assert_eq!(keyspace.count().unwrap(), count);
+        assert_whole(&db);
+    }
+}
+
+#[test]
+fn what_is_known_of_the_keys_of_a_table_bounds_it_too() {
+    let db = open(&MemoryFs::new());
+    let options = KeyspaceOptions::lsm().log(false).table_size(1 << 30).point_index(true);
+    let keyspace = db.keyspace(NAME, options).unwrap();
+    keyspace.load_sorted((0..200_000).map(|number| (key(number), b""))).unwrap();
+    let tables = || shape(&keyspace).iter().map(|level| level.tables).sum::<u64>();
+    // About 20 bytes are kept of each key until its table is complete.
+    assert!((10..40).contains(&tables()), "{:?}", shape(&keyspace));
+    keyspace.compact().unwrap();
+    assert!((10..40).contains(&tables()), "{:?}", shape(&keyspace));
+    assert_eq!(keyspace.count().unwrap(), 200_000);
+}
+
+#[test]
 fn small_tables_do_not_pile_up() {
     for policy in policies() {
         let (_, db, keyspace) = start(&policy);
@@ -232,6 +294,23 @@ fn fifo_drops_the_oldest_and_keeps_what_snapshots_see() {
     drop((keyspace, db));
     let db = open(&fs);
     assert_eq!(db.open_keyspace(NAME).unwrap().count().unwrap(), left);
+}
+
+#[test]
+fn fifo_counts_values_that_are_kept_apart() {
+    let (_, db, _) = start(&Policy::default());
+    let options = KeyspaceOptions::lsm().log(false).separate_values(100);
+    let keyspace = db.keyspace("fifo", options.policy(Policy::Fifo { bytes: 2 << 20 })).unwrap();
+    for round in 0..10 {
+        (0..1000).for_each(|n| keyspace.put(key(1000 * round + n), [1; 1000]).unwrap());
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+    }
+    let bytes = keyspace.stats().disk_bytes;
+    assert!((1 << 20..3 << 20).contains(&bytes), "{bytes} bytes");
+    let left = keyspace.count().unwrap();
+    assert!((1000..3000).contains(&left), "{left} records are left");
+    assert_whole(&db);
 }
 
 /// Records for a load, every `step`th key.

@@ -233,8 +233,8 @@ impl EngineArguments {
             )))
         };
         if self.lsm != LsmArguments::default() && engine != Engine::Lsm {
-            let names = "--memtable, --filter, --filter-bits, --key-file, --compression, --data-block-size, \
-                         --table-size, --separate-values, --policy and --levels";
+            let names = "--memtable, --filter, --filter-bits, --key-file, --point-index, --compression, \
+                         --data-block-size, --table-size, --separate-values, --policy and --levels";
             return misplaced(names, Engine::Lsm);
         }
         if self.tree != TreeArguments::default() && engine != Engine::Btree {

@@ -15,7 +15,7 @@ use super::retention::Retention;
 use crate::base::Trailer;
 use crate::error::Result;
 use crate::iter::EntryCursor;
-use crate::lsm::table::{TableBuilder, TableOptions};
+use crate::lsm::table::{TableBuilder, TableLimits, TableOptions};
 use crate::lsm::values::Placement;
 use crate::lsm::version::{Home, TableFile, TableMeta};
 
@@ -23,8 +23,8 @@ use crate::lsm::version::{Home, TableFile, TableMeta};
 pub(crate) struct Output<'a> {
     pub(crate) home: &'a Arc<Home>,
     pub(crate) options: &'a TableOptions,
-    /// A table is ended when it has about this many bytes.
-    pub(crate) table_bytes: u64,
+    /// When a table is ended.
+    pub(crate) limits: TableLimits,
     /// Gives each new file its number.
     pub(crate) next_id: &'a mut dyn FnMut() -> u64,
     /// Where values go.
@@ -67,9 +67,9 @@ fn try_write(
     while cursor.is_valid() {
         let (key, trailer): (&[u8], Trailer) = (cursor.key(), cursor.trailer());
         if retention.keeps(key, trailer, &mut is_deepest) {
-            let full = builder.as_ref().is_some_and(|(_, table)| {
-                table.estimated_len() >= output.table_bytes && last_key != key
-            });
+            let full = builder
+                .as_ref()
+                .is_some_and(|(_, table)| table.is_full(output.limits) && last_key != key);
             if full {
                 let (id, table) = builder.take().expect("just seen");
                 tables.push(Written::finish(id, table, output)?);
@@ -85,7 +85,7 @@ fn try_write(
             let (trailer, value) =
                 output.values.place(key, trailer, cursor.value(), output.next_id)?;
             table.add(key, trailer, value)?;
-            if table.estimated_len() >= output.table_bytes {
+            if table.is_full(output.limits) {
                 last_key.clear();
                 last_key.extend_from_slice(key);
             }

@@ -61,6 +61,16 @@ impl Default for TableOptions {
     }
 }
 
+/// When a table is ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableLimits {
+    /// When its file has about this many bytes;
+    pub(crate) bytes: u64,
+    /// or when what is kept of its keys until it is complete takes this much memory: that goes by their number, however
+    /// small or well compressed they are.
+    pub(crate) memory: usize,
+}
+
 /// A table that was written and synced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TableSummary {
@@ -133,15 +143,39 @@ impl TableBuilder {
             self.end_block(Some((key, trailer)))?;
         }
         if step == Step::NewKey {
-            let hash = hash::hash64(key);
-            self.points.add(self.block.count(), hash);
-            if self.filter.is_wanted() {
-                self.filter.add(hash);
-            }
+            self.add_key(key);
         }
         self.properties.count(key, trailer, value.len());
         self.block.add(key, trailer, value);
         Ok(())
+    }
+
+    /// Takes note of a key for what finds it.
+    #[inline]
+    fn add_key(&mut self, key: &[u8]) {
+        let (has_filter, may_have_points) =
+            (self.filter.is_wanted(), self.wants_points != Some(false));
+        if !has_filter && !may_have_points {
+            return;
+        }
+        let hash = hash::hash64(key);
+        if may_have_points {
+            self.points.add(self.block.count(), hash);
+        }
+        if has_filter {
+            self.filter.add(hash);
+        }
+    }
+
+    /// Whether the table is to be ended.
+    #[inline]
+    pub(crate) fn is_full(&self, limits: TableLimits) -> bool {
+        self.estimated_len() >= limits.bytes || self.memory() >= limits.memory
+    }
+
+    /// The bytes of memory of what is kept of keys until the table is complete.
+    fn memory(&self) -> usize {
+        self.index.len() + self.filter.memory() + self.points.memory()
     }
 
     /// The file's length if it were finished now, in bytes; close, but not exact.

@@ -48,7 +48,7 @@ use std::path::Path;
 
 use crate::error::Error;
 
-pub(crate) use builder::{TableBuilder, TableOptions, TableSummary};
+pub(crate) use builder::{TableBuilder, TableLimits, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
 pub(crate) use reader::{Found, Kept, Place, Table};
 

@@ -90,6 +90,11 @@ impl PointsBuilder {
         self.blocks += 1;
     }
 
+    /// The bytes of memory it takes, for each key those of its hash and of its position.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&self.hashes[..]) + size_of_val(&self.positions[..])
+    }
+
     /// The bytes that the index would take.
     pub(super) fn encoded_len(&self) -> usize {
         1 + LINE + self.lines() * LINE
@@ -165,11 +170,9 @@ impl PointIndex {
             return Err(damage);
         }
         let lines = part.into_slice(1 + padding..1 + padding + len);
-        let aligned = lines.as_ptr().addr().is_multiple_of(LINE);
-        Ok(Self {
-            lines: if lent && aligned { lines } else { aligned_copy(&lines) },
-            is_owned: !lent,
-        })
+        let is_owned = !lent || !lines.as_ptr().addr().is_multiple_of(LINE);
+        let lines = if is_owned { aligned_copy(&lines) } else { lines };
+        Ok(Self { lines, is_owned })
     }
 
     /// The bytes of memory that it takes.

@@ -18,7 +18,7 @@ use crate::lsm::compaction::policy::Into;
 use crate::lsm::compaction::retention::Retention;
 use crate::lsm::cursor::{PartCursor, RunCursor};
 use crate::lsm::state::State;
-use crate::lsm::table::{ReadMode, TableBuilder, TableOptions};
+use crate::lsm::table::{ReadMode, TableBuilder, TableLimits, TableOptions};
 use crate::lsm::version::{Home, Place, Run, TableFile, TableMeta, Version, sample};
 use crate::memtable::Memtables;
 use crate::options::MemtableKind;
@@ -96,7 +96,7 @@ impl Bed {
         let mut output = Output {
             home: &self.home,
             options: &TableOptions::default(),
-            table_bytes: self.table_bytes,
+            limits: TableLimits { bytes: self.table_bytes, memory: usize::MAX },
             next_id: &mut || self.take_id(),
             values: Placement::new(&self.home, sources, moves, shortest, self.file_bytes),
             stopped: &|| false,

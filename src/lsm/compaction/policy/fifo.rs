@@ -1,27 +1,33 @@
-//! Fifo: nothing is merged. When tables take more than they may, the oldest go, and what is in them with them.
+//! Fifo: nothing is merged. When tables take more than they may, the oldest go, and what is in them with them. Values kept
+//! apart count for the tables that refer to them.
 
 use std::sync::Arc;
 
 use super::{Choice, Into, Policy, Shape, Work};
-use crate::lsm::version::{Run, TableFile, Version};
+use crate::lsm::version::{TableFile, Version};
 
 #[derive(Debug)]
 pub(super) struct Fifo {
-    /// The bytes that tables may take.
+    /// The bytes that tables and their values may take.
     pub(super) bytes: u64,
+}
+
+/// What goes with a table.
+fn bytes_of(table: &Arc<TableFile>) -> u64 {
+    table.meta.len + table.values.iter().map(|share| share.bytes).sum::<u64>()
 }
 
 impl Policy for Fifo {
     /// The oldest tables, as many as are too much; one stays whatever its size.
     fn pick(&self, version: &Version, _shape: &Shape) -> Option<Choice> {
-        let mut left: u64 = version.runs().iter().map(Run::bytes).sum();
+        let mut left: u64 = version.tables().map(bytes_of).sum();
         let mut oldest = version.tables().rev().peekable();
         let mut inputs = Vec::new();
         while left > self.bytes
             && let Some(table) = oldest.next()
             && oldest.peek().is_some()
         {
-            left -= table.meta.len;
+            left -= bytes_of(table);
             inputs.push(Arc::clone(table));
         }
         let choice = Choice { inputs, work: Work::Drop, level: 0, into: Into::Newest };
