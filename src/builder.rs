@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::options::{
-    DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL, DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES,
-    Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER, MIN_MEMORY_BUDGET, MIN_OPEN_FILES,
-    RecoveryMode,
+    BACKGROUND_THREADS, CompactionLock, DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL,
+    DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES, Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER,
+    MIN_MEMORY_BUDGET, MIN_OPEN_FILES, RecoveryMode,
 };
 use crate::reducer::Reducers;
 use crate::vfs::{DiskFs, Fs, Layer};
@@ -23,6 +23,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) open_files: usize,
     /// The most bytes of the block cache; `None`: as much as the others leave.
     pub(crate) block_cache: Option<usize>,
+    pub(crate) background_threads: usize,
+    pub(crate) compaction_lock: CompactionLock,
     pub(crate) log_buffer: usize,
     /// `None`: buffered records wait until they are asked for.
     pub(crate) log_flush_interval: Option<Duration>,
@@ -32,6 +34,11 @@ pub(crate) struct DatabaseOptions {
     pub(crate) recovery: RecoveryMode,
     pub(crate) log_layer: Layer,
     pub(crate) reducers: Reducers,
+}
+
+/// Half of the processors, so that callers have the rest.
+fn default_background_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).clamp(1, 4))
 }
 
 /// Opens a database with other than the default options. Made by
@@ -58,6 +65,8 @@ impl DatabaseBuilder {
             memory_budget: DEFAULT_MEMORY_BUDGET,
             open_files: DEFAULT_OPEN_FILES,
             block_cache: None,
+            background_threads: default_background_threads(),
+            compaction_lock: CompactionLock::default(),
             log_buffer: DEFAULT_LOG_BUFFER,
             log_flush_interval: Some(DEFAULT_LOG_FLUSH_INTERVAL),
             durability: Durability::default(),
@@ -90,6 +99,20 @@ impl DatabaseBuilder {
     /// all. Default: as many as the others leave of the budget.
     pub fn block_cache(mut self, bytes: usize) -> Self {
         self.0.block_cache = Some(bytes);
+        self
+    }
+
+    /// How many threads compact, and tend hash tables, skip files and B+ trees, for all keyspaces together; besides one that
+    /// flushes and one that keeps house. An LSM-tree is compacted by as many at once as its levels and key ranges allow.
+    /// Default: half the processors, at most 4; 1 to 64.
+    pub fn background_threads(mut self, threads: usize) -> Self {
+        self.0.background_threads = threads;
+        self
+    }
+
+    /// How much of an LSM-tree a compaction keeps others from. Default: [`CompactionLock::RangeLevel`].
+    pub fn compaction_lock(mut self, lock: CompactionLock) -> Self {
+        self.0.compaction_lock = lock;
         self
     }
 
@@ -211,6 +234,14 @@ impl DatabaseOptions {
             return Err(Error::Invalid(format!(
                 "{} open files are too few: allow at least {MIN_OPEN_FILES}",
                 self.open_files
+            )));
+        }
+        if !BACKGROUND_THREADS.contains(&self.background_threads) {
+            return Err(Error::Invalid(format!(
+                "{} background threads: there must be from {} to {}",
+                self.background_threads,
+                BACKGROUND_THREADS.start(),
+                BACKGROUND_THREADS.end()
             )));
         }
         match self.block_cache {

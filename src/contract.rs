@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
 use crate::iter::{InOrder, OrderedCursor, UnorderedCursor};
-use crate::options::LsmOptions;
+use crate::options::{CompactionLock, LsmOptions};
 use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::vfs::{BatchReader, Fs, Layer};
@@ -80,6 +80,9 @@ pub(crate) trait Host: Send + Sync {
 pub(crate) struct Background {
     pub(crate) flush: Workers,
     pub(crate) compaction: Workers,
+    /// How many threads there are in the latter.
+    pub(crate) compaction_threads: usize,
+    pub(crate) compaction_lock: CompactionLock,
 }
 
 /// What an engine is given when it is opened.

@@ -1,7 +1,9 @@
 //! The background jobs of an engine: which run, and what keeps them from getting on.
 //!
 //! An engine has two kinds of [`Work`], and of each at most one job at a time: queued, or running, in a background
-//! thread or in a caller's. A job that fails has changed nothing and is repeated with growing pauses, unless
+//! thread or in a caller's. An engine whose upkeep is done by several jobs side by side says how many there may be, and
+//! sees to it that they do not get into each other's way; a caller still has it alone.
+//! A job that fails has changed nothing and is repeated with growing pauses, unless
 //! repeating it does not mend it. Until it succeeds, its trouble is known to those who wait for it, and to the host.
 //!
 //! ```text
@@ -52,11 +54,33 @@ enum Runner {
 struct Progress {
     /// Whether a job waits for its turn.
     queued: bool,
-    runner: Option<Runner>,
-    /// Why the last try failed, until one succeeds.
-    trouble: Option<Error>,
+    /// How many jobs run in background threads.
+    running: usize,
+    /// Whether one runs in a caller's thread, and how many callers wait to run theirs.
+    called: bool,
+    waiting: usize,
+    /// The number of the next job.
+    next: u64,
+    /// Why the last try of a job failed, and the job's number while it goes on trying: until it succeeds, or, if it was given
+    /// up, any other does.
+    trouble: Option<(Option<u64>, Error)>,
     /// How many times trouble was forgotten. Who did that asks for a try that begins afterwards.
     forgotten: u64,
+}
+
+impl Progress {
+    fn is_free(&self) -> bool {
+        self.running == 0 && !self.called
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        self.trouble.as_ref().map(|(_, error)| error.clone())
+    }
 }
 
 /// Which jobs there are.
@@ -69,7 +93,7 @@ pub(crate) struct Status {
 impl Status {
     /// Whether no job is queued or runs.
     pub(crate) fn is_idle(&self) -> bool {
-        self.both().iter().all(|progress| !progress.queued && progress.runner.is_none())
+        self.both().iter().all(|progress| !progress.queued && progress.is_free())
     }
 
     fn both(&self) -> [&Progress; 2] {
@@ -84,7 +108,7 @@ impl Status {
     }
 
     fn trouble(&self) -> Option<Error> {
-        self.both().into_iter().find_map(|progress| progress.trouble.clone())
+        self.both().into_iter().find_map(Progress::trouble)
     }
 }
 
@@ -95,6 +119,8 @@ pub(crate) struct Jobs {
     host: Arc<dyn Host>,
     background: Arc<Background>,
     read_only: bool,
+    /// How many jobs of upkeep may run in the background.
+    upkeep: usize,
     status: Mutex<Status>,
     changed: Condvar,
     stopping: AtomicBool,
@@ -108,16 +134,29 @@ impl Jobs {
             host: Arc::clone(&context.host),
             background: Arc::clone(&context.background),
             read_only: context.read_only,
+            upkeep: 1,
             status: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
         }
     }
 
+    /// With so many jobs of upkeep side by side.
+    pub(crate) fn with_upkeep(self, most: usize) -> Self {
+        Self { upkeep: most, ..self }
+    }
+
+    fn most(&self, work: Work) -> usize {
+        match work {
+            Work::Flush => 1,
+            Work::Upkeep => self.upkeep,
+        }
+    }
+
     // ---- running ----
 
-    /// Has `job` run in the background, unless a job of its kind is queued or runs already, the engine stops, or the
-    /// database is open for reading only. The job has to [`begin`](Self::begin) its work.
+    /// Has `job` run in the background, unless a job of its kind is queued, as many as may run already, the engine stops, or
+    /// the database is open for reading only. The job has to [`begin`](Self::begin) its work.
     pub(crate) fn schedule<E>(
         &self,
         work: Work,
@@ -132,7 +171,7 @@ impl Jobs {
         {
             let mut status = self.lock();
             let progress = status.of(work);
-            if progress.queued || progress.runner.is_some() {
+            if progress.queued || progress.called || progress.running >= self.most(work) {
                 return;
             }
             progress.queued = true;
@@ -149,17 +188,18 @@ impl Jobs {
         });
     }
 
-    /// Begins work that was scheduled. `None` if a caller's thread has taken it over: it looks itself, when it is
-    /// through, for what is due then.
+    /// Begins work that was scheduled. `None` if a caller's thread has taken it over or is about to: it looks itself, when it
+    /// is through, for what is due then.
     pub(crate) fn begin(&self, work: Work) -> Option<Running<'_>> {
         let mut status = self.lock();
         let progress = status.of(work);
         progress.queued = false;
-        if progress.runner.is_some() {
+        if progress.called || progress.waiting > 0 || progress.running >= self.most(work) {
             return None;
         }
-        progress.runner = Some(Runner::Background);
-        Some(Running { jobs: self, work })
+        progress.running += 1;
+        let number = progress.number();
+        Some(Running { jobs: self, work, runner: Runner::Background, number })
     }
 
     /// Begins work in the caller's thread, as soon as no other does any of its kind.
@@ -167,11 +207,21 @@ impl Jobs {
     /// # Errors
     /// The trouble that one of `works` is in while another thread is at it; `Closed` if the engine stops.
     pub(crate) fn take_over(&self, work: Work, works: &[Work]) -> Result<Running<'_>> {
-        let free = |status: &mut Status| status.of(work).runner.is_none();
-        let mut status = self.wait(free, works)?;
+        self.lock().of(work).waiting += 1;
+        let free = self.wait(|status| status.of(work).is_free(), works);
+        let mut status = match free {
+            Ok(status) => status,
+            Err(error) => {
+                self.lock().of(work).waiting -= 1;
+                return Err(error);
+            }
+        };
+        let progress = status.of(work);
+        progress.waiting -= 1;
         self.stop_if_told()?;
-        status.of(work).runner = Some(Runner::Caller);
-        Ok(Running { jobs: self, work })
+        progress.called = true;
+        let number = progress.number();
+        Ok(Running { jobs: self, work, runner: Runner::Caller, number })
     }
 
     // ---- trouble ----
@@ -183,7 +233,7 @@ impl Jobs {
 
     /// Why work of a kind does not get on, if it does not.
     pub(crate) fn trouble_of(&self, work: Work) -> Option<Error> {
-        self.lock().of(work).trouble.clone()
+        self.lock().of(work).trouble()
     }
 
     /// Forgets the trouble of a kind of work until a try shows it again that begins from now on, which is at once if one was
@@ -197,17 +247,20 @@ impl Jobs {
         self.changed.notify_all();
     }
 
-    /// Takes note of how a try of a kind of work ended that had begun when trouble had been `forgotten` so many times, and lets
-    /// the host and those who wait for it know.
-    fn report(&self, work: Work, trouble: Option<Error>, forgotten: u64) {
+    /// Takes note of how a try of a job ended that had begun when trouble had been `forgotten` so many times, and lets the host
+    /// and those who wait for it know.
+    fn report(&self, job: &Running<'_>, trouble: Option<Error>, forgotten: u64) {
         let mut status = self.lock();
-        let progress = status.of(work);
-        let is_old = trouble.as_ref().is_some_and(|error| !is_final(error.kind()))
-            && progress.forgotten != forgotten;
-        if is_old || progress.trouble.is_none() && trouble.is_none() {
+        let progress = status.of(job.work);
+        let is_news = match (&progress.trouble, &trouble) {
+            (None, None) => false,
+            (Some((number, _)), None) => number.is_none_or(|number| number == job.number),
+            (_, Some(error)) => is_final(error.kind()) || progress.forgotten == forgotten,
+        };
+        if !is_news {
             return;
         }
-        progress.trouble = trouble;
+        progress.trouble = trouble.map(|error| (Some(job.number), error));
         let trouble = status.trouble();
         drop(status);
         self.host.trouble(trouble);
@@ -247,7 +300,7 @@ impl Jobs {
     ) -> Result<MutexGuard<'_, Status>> {
         let mut status = self.lock();
         while !done(&mut status) {
-            if let Some(trouble) = works.iter().find_map(|&work| status.of(work).trouble.clone()) {
+            if let Some(trouble) = works.iter().find_map(|&work| status.of(work).trouble()) {
                 return Err(trouble);
             }
             self.stop_if_told()?;
@@ -285,9 +338,7 @@ impl Jobs {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.notify();
-        let is_called = |status: &mut Status| {
-            status.both().iter().any(|progress| progress.runner == Some(Runner::Caller))
-        };
+        let is_called = |status: &mut Status| status.both().iter().any(|progress| progress.called);
         drop(self.changed.wait_while(self.lock(), is_called));
     }
 
@@ -301,6 +352,8 @@ impl Jobs {
 pub(crate) struct Running<'a> {
     jobs: &'a Jobs,
     work: Work,
+    runner: Runner,
+    number: u64,
 }
 
 impl Running<'_> {
@@ -312,13 +365,13 @@ impl Running<'_> {
             let forgotten = self.jobs.forgotten(self.work);
             match job() {
                 Ok(result) => {
-                    self.jobs.report(self.work, None, forgotten);
+                    self.jobs.report(self, None, forgotten);
                     return Some(result);
                 }
                 Err(error) => {
                     log::warn!("background work on {}: {error:?}", self.jobs.dir.display());
                     let is_final = is_final(error.kind());
-                    self.jobs.report(self.work, Some(error), forgotten);
+                    self.jobs.report(self, Some(error), forgotten);
                     if is_final {
                         return None;
                     }
@@ -335,11 +388,17 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         let mut status = self.jobs.lock();
         let progress = status.of(self.work);
-        progress.runner = None;
+        match self.runner {
+            Runner::Background => progress.running -= 1,
+            Runner::Caller => progress.called = false,
+        }
         if std::thread::panicking() {
             // Nobody is to wait for what it would have done.
             let cause = "background work ended by a panic".into();
-            progress.trouble = Some(Error::Poisoned { cause });
+            progress.trouble = Some((None, Error::Poisoned { cause }));
+        }
+        if let Some((number @ Some(_), _)) = &mut progress.trouble {
+            number.take_if(|number| *number == self.number);
         }
         drop(status);
         self.jobs.changed.notify_all();

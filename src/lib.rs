@@ -97,8 +97,8 @@ pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use keyspace::{Keyspace, KeyspaceInfo};
 pub use options::{
-    Compression, DEFAULT_MEMORY_BUDGET, Durability, EngineKind, FilterKind, KeyFile,
-    KeyspaceOptions, Level, LevelLimit, MAX_KEY_LEN, MAX_VALUE_LEN, MIN_MEMORY_BUDGET,
+    CompactionLock, Compression, DEFAULT_MEMORY_BUDGET, Durability, EngineKind, FilterKind,
+    KeyFile, KeyspaceOptions, Level, LevelLimit, MAX_KEY_LEN, MAX_VALUE_LEN, MIN_MEMORY_BUDGET,
     MemtableKind, Policy, RecoveryMode,
 };
 pub use reducer::{ReduceFn, Reducer};

@@ -158,16 +158,18 @@ impl Shared {
         open_files.rebalance();
         let visibility = Arc::<Visibility>::default();
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
-        let workers = |name| {
+        let workers = |name, threads| {
             let committer = Arc::clone(&committer);
-            Workers::start(name, 1, move |panic| {
+            Workers::start(name, threads, move |panic| {
                 let cause = format!("a background thread panicked: {panic}").into();
                 committer.poison(&Error::Poisoned { cause });
             })
         };
         let background = Background {
-            flush: workers("turbidite-flush")?,
-            compaction: workers("turbidite-compact")?,
+            flush: workers("turbidite-flush", 1)?,
+            compaction: workers("turbidite-compact", options.background_threads)?,
+            compaction_threads: options.background_threads,
+            compaction_lock: options.compaction_lock,
         };
         Ok(Self {
             fs: Arc::clone(&options.fs),

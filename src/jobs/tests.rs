@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::base::Seqno;
+use crate::options::CompactionLock;
 use crate::workers::Workers;
 
 /// Longer than any test takes that is not stuck.
@@ -48,7 +49,12 @@ impl Engine {
 
     fn with(read_only: bool) -> Arc<Self> {
         let workers = |name| Workers::start(name, 1, |_| {}).unwrap();
-        let background = Background { flush: workers("flush"), compaction: workers("upkeep") };
+        let background = Background {
+            flush: workers("flush"),
+            compaction: workers("upkeep"),
+            compaction_threads: 1,
+            compaction_lock: CompactionLock::default(),
+        };
         let host = Arc::<Told>::default();
         Arc::new_cyclic(|this| Self {
             jobs: Jobs {
@@ -56,6 +62,7 @@ impl Engine {
                 host: Arc::clone(&host) as Arc<dyn Host>,
                 background: Arc::new(background),
                 read_only,
+                upkeep: 1,
                 status: Mutex::default(),
                 changed: Condvar::new(),
                 stopping: AtomicBool::new(false),
@@ -182,7 +189,7 @@ fn those_who_wait_learn_of_trouble_and_of_success() {
             scope.spawn(|| jobs.wait_until(|_| done.load(Ordering::Relaxed), works))
         };
         let (heeds, heeds_not) = (wait(&[Work::Flush]), wait(&[Work::Upkeep]));
-        jobs.report(Work::Flush, Some(no_space()), 0);
+        jobs.report(&running, Some(no_space()), 0);
         assert_eq!(heeds.join().unwrap().unwrap_err().kind(), ErrorKind::NoSpace);
         done.store(true, Ordering::Relaxed);
         jobs.notify();
@@ -201,10 +208,7 @@ fn one_job_of_a_kind_at_a_time() {
     }
     // The other kind is not in the way.
     engine.schedule(Work::Flush, |_| {});
-    engine
-        .jobs
-        .wait_until(|status| status.flush.runner.is_none() && !status.flush.queued, &[])
-        .unwrap();
+    engine.jobs.wait_until(|status| status.flush.is_free() && !status.flush.queued, &[]).unwrap();
     assert!(!engine.jobs.is_idle());
     go.send(()).unwrap();
     engine.wait_for_idle();
@@ -212,6 +216,34 @@ fn one_job_of_a_kind_at_a_time() {
     engine.schedule(Work::Upkeep, |_| {});
     engine.wait_for_idle();
     assert_eq!(engine.ran(), 3);
+}
+
+#[test]
+fn upkeep_may_be_done_by_several_jobs_and_by_one_caller() {
+    let engine = Engine::new();
+    let jobs = Arc::into_inner(engine).expect("nobody else has it").jobs.with_upkeep(2);
+    let first = jobs.begin(Work::Upkeep).unwrap();
+    let second = jobs.begin(Work::Upkeep).unwrap();
+    assert!(jobs.begin(Work::Upkeep).is_none(), "one too many");
+    // A job's success says nothing of the other one.
+    jobs.report(&first, Some(no_space()), 0);
+    jobs.report(&second, None, 0);
+    assert_eq!(jobs.trouble().unwrap().kind(), ErrorKind::NoSpace);
+    // Who has given up is followed by others.
+    drop(first);
+    jobs.report(&second, None, 0);
+    assert!(jobs.trouble().is_none());
+    thread::scope(|scope| {
+        let called = scope.spawn(|| jobs.take_over(Work::Upkeep, &[]).map(drop));
+        while jobs.lock().upkeep.waiting == 0 {
+            thread::yield_now();
+        }
+        assert!(jobs.begin(Work::Upkeep).is_none(), "a caller waits");
+        assert!(!called.is_finished());
+        drop(second);
+        called.join().unwrap().unwrap();
+    });
+    assert!(jobs.is_idle() && jobs.begin(Work::Upkeep).is_some());
 }
 
 #[test]

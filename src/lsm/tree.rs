@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use super::compaction::claims::{Claim, Claims, Held, Wanted};
 use super::compaction::merge::{Output, write_tables};
 use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Change};
 use super::compaction::retention::Retention;
@@ -35,6 +37,9 @@ use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::vfs::{Layer, remove_leftover};
 
+/// How long to wait for what takes next to no time.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
 /// A keyspace kept in an LSM-tree.
 pub(crate) struct Tree {
     context: Context,
@@ -48,6 +53,8 @@ pub(crate) struct Tree {
     leftovers: Mutex<BTreeMap<PathBuf, u64>>,
     persisted: AtomicU64,
     jobs: Jobs,
+    /// What compactions work on. A claim is given up when its result is installed.
+    claims: Arc<Claims>,
     pressure: AtomicU32,
     flushes: AtomicU64,
     compactions: AtomicU64,
@@ -99,7 +106,8 @@ impl Tree {
             swap: Mutex::new(()),
             manifest: Mutex::new(manifest),
             leftovers: Mutex::new(leftovers),
-            jobs: Jobs::new(&context),
+            jobs: Jobs::new(&context).with_upkeep(context.background.compaction_threads),
+            claims: Claims::new(context.background.compaction_lock),
             pressure: AtomicU32::new(pressure),
             flushes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
@@ -144,14 +152,33 @@ impl Tree {
     }
 
     fn schedule_compaction(&self) {
-        if self.due(&self.state.load()).is_some() {
+        if self.is_compaction_due() {
             self.jobs.schedule(Work::Upkeep, &self.this, Self::compact_one);
         }
     }
 
-    fn due(&self, state: &State) -> Option<Choice> {
+    /// Whether a compaction is due that could begin now.
+    fn is_compaction_due(&self) -> bool {
+        self.claims.see(|held| self.due(&self.state.load(), held).is_some())
+    }
+
+    /// What is due and not in the way of what is `held`.
+    fn due(&self, state: &State, held: &Held) -> Option<(Choice, Wanted)> {
         let version = &state.version;
-        self.policy.pick(version, &self.shape()).or_else(|| values::due(version))
+        policy::next(&*self.policy, version, &self.shape(), held).or_else(|| {
+            let choice = values::due(version)?;
+            let wanted = Wanted::by(&choice, version);
+            held.leaves_free(&wanted).then_some((choice, wanted))
+        })
+    }
+
+    /// The next compaction, with the state that it is about, and its claim.
+    fn claim_compaction(&self) -> Option<((Arc<State>, Choice), Claim)> {
+        self.claims.claim(|held| {
+            let state = self.state.load_full();
+            let (choice, wanted) = self.due(&state, held)?;
+            Some(((state, choice), wanted))
+        })
     }
 
     pub(super) fn shape(&self) -> Shape {
@@ -196,13 +223,37 @@ impl Tree {
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
         let finished = compacting.persistently(|| {
-            let state = self.state.load_full();
-            let compact = |choice: Choice| self.compact_choice(&state, &choice, Moves::Crowded);
-            self.due(&state).map_or(Ok(true), compact)
+            let Some(((state, choice), _claim)) = self.claim_compaction() else { return Ok(true) };
+            // There may be another one that can be done beside it.
+            self.schedule_compaction();
+            self.compact_choice(&state, &choice, Moves::Crowded)
         });
         drop(compacting);
         if finished == Some(true) {
             self.schedule_compaction();
+        }
+    }
+
+    /// Merges all there is, while nobody else compacts; false if told to stop.
+    fn compact_everything(&self) -> Result<bool> {
+        loop {
+            let mut is_due = false;
+            let claimed = self.claims.claim(|_| {
+                let state = self.state.load_full();
+                let choice = self.policy.everything(&state.version)?;
+                is_due = true;
+                let wanted = Wanted::by(&choice, &state.version);
+                Some(((state, choice), wanted))
+            });
+            match claimed {
+                Some(((state, choice), _claim)) => {
+                    return self.compact_choice(&state, &choice, Moves::All);
+                }
+                None if !is_due => return Ok(true),
+                // A load is taking its place.
+                None => self.jobs.stop_if_told()?,
+            }
+            self.jobs.wait_a_while(A_MOMENT);
         }
     }
 
@@ -234,16 +285,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Gives a load its place, as deep as it may go. While tables are merged, that is not known: it goes to level 0,
-    /// and is moved later.
+    /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.
     fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
         self.context.host.sync_log(load.seqno)?;
-        let quiet = self.jobs.begin(Work::Upkeep);
-        let version = Arc::clone(&self.state.load().version);
-        let (level, into) = match &quiet {
-            Some(_) => self.policy.place(&version, load.run.tables(), &self.shape()),
-            None => (0, Into::Newest),
-        };
+        let claimed = self.claims.claim(|_| {
+            let version = Arc::clone(&self.state.load().version);
+            let tables = load.run.tables();
+            let (level, into) = self.policy.place(&version, tables, &self.shape());
+            Some(((level, into), Wanted::place(level, tables)))
+        });
+        let (level, into) = claimed.as_ref().map_or((0, Into::Newest), |(found, _claim)| *found);
         let place = self.place(level, into);
         let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
         let edit = Edit { persisted: load.seqno, removed: Vec::new(), added };
@@ -646,9 +697,7 @@ impl Engine for Tree {
     fn compact(&self) -> Result<()> {
         self.persist()?;
         let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
-        let state = self.state.load_full();
-        let compact = |choice: Choice| self.compact_choice(&state, &choice, Moves::All);
-        let finished = self.policy.everything(&state.version).map_or(Ok(true), compact);
+        let finished = self.compact_everything();
         drop(compacting);
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
@@ -664,9 +713,8 @@ impl Engine for Tree {
             self.schedule_flush();
         }
         self.schedule_compaction();
-        let settled = |jobs: &Status| {
-            jobs.is_idle() && !self.is_flush_due() && self.due(&self.state.load()).is_none()
-        };
+        let settled =
+            |jobs: &Status| jobs.is_idle() && !self.is_flush_due() && !self.is_compaction_due();
         self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
     }
 

@@ -27,6 +27,8 @@ pub const MIN_MEMORY_BUDGET: usize = 8 << 20;
 pub(crate) const DEFAULT_OPEN_FILES: usize = 512;
 /// The fewest files that may be open at once: with fewer, the files that one read needs would close each other.
 pub(crate) const MIN_OPEN_FILES: usize = 16;
+/// How many threads may compact.
+pub(crate) const BACKGROUND_THREADS: RangeInclusive<usize> = 1..=64;
 /// The bytes of the log's buffer unless told otherwise.
 pub(crate) const DEFAULT_LOG_BUFFER: usize = 128 << 10;
 /// The least bytes of the log's buffer. The most are a 32nd of the memory budget.
@@ -80,6 +82,43 @@ impl FromStr for Durability {
             "sync" => Ok(Self::Sync),
             _ => Err(Error::Invalid(format!(
                 "unknown durability {name:?}: one of buffered, os, sync"
+            ))),
+        }
+    }
+}
+
+/// How much of an LSM-tree a compaction keeps others from while it runs. More than the default is there to be measured: it
+/// is what other stores do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CompactionLock {
+    /// All of it: one compaction of a tree at a time, as in LevelDB.
+    Database,
+    /// A range of keys on all levels.
+    Range,
+    /// A range of keys on the levels that it reads and writes: compactions of the same keys run on several levels at once.
+    #[default]
+    RangeLevel,
+}
+
+impl fmt::Display for CompactionLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Database => "database",
+            Self::Range => "range",
+            Self::RangeLevel => "range-level",
+        })
+    }
+}
+
+impl FromStr for CompactionLock {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "database" => Ok(Self::Database),
+            "range" => Ok(Self::Range),
+            "range-level" => Ok(Self::RangeLevel),
+            _ => Err(Error::Invalid(format!(
+                "unknown compaction lock {name:?}: one of database, range, range-level"
             ))),
         }
     }

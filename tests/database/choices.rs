@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use turbidite::{
-    Compression, DatabaseBuilder, EngineKind, FilterKind, KeyFile, KeyspaceOptions, Level,
-    LevelLimit, MemtableKind, Policy,
+    CompactionLock, Compression, DatabaseBuilder, EngineKind, FilterKind, KeyFile, KeyspaceOptions,
+    Level, LevelLimit, MemtableKind, Policy,
 };
 
 use crate::history::Dice;
@@ -138,10 +138,13 @@ fn level(dice: &mut Dice) -> Level {
 /// files are open, and what the block cache may take.
 pub(crate) fn database(builder: DatabaseBuilder, seed: u64, opening: u64) -> DatabaseBuilder {
     let dice = &mut dice(seed, ("database", opening));
+    let locks = [CompactionLock::Database, CompactionLock::Range, CompactionLock::RangeLevel];
     let builder = builder
         .log_buffer(pick(dice, &[4 << 10, 30_000, 128 << 10, 256 << 10]))
         .open_files(pick(dice, &[16, 40, 512]))
-        .block_cache(pick(dice, &[0, 50_000, 1 << 20, 8 << 20]));
+        .block_cache(pick(dice, &[0, 50_000, 1 << 20, 8 << 20]))
+        .background_threads(pick(dice, &[1, 2, 4]))
+        .compaction_lock(pick(dice, &locks));
     match dice.roll(3) {
         0 => builder.manual_log_flush(),
         _ => builder.log_flush_interval(Duration::from_millis(pick(dice, &[1, 4, 50]))),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use turbidite::{Database, DatabaseBuilder, Keyspace, Layer};
+use turbidite::{CompactionLock, Database, DatabaseBuilder, Keyspace, Layer};
 
 use crate::durability::{Durability, LogArguments};
 use crate::engine::{self, Engine, EngineArguments};
@@ -23,6 +23,12 @@ pub(crate) struct MemoryArguments {
     /// How many tables, segments and sorted files are kept open at once, at least 16 [default: 512]
     #[arg(long, value_name = "N")]
     open_files: Option<usize>,
+    /// How many threads compact, 1 to 64 [default: half the processors, at most 4]
+    #[arg(long, value_name = "N")]
+    background_threads: Option<usize>,
+    /// How much of an LSM-tree a compaction keeps others from: database, range or range-level [default: range-level]
+    #[arg(long, value_name = "LOCK")]
+    compaction_lock: Option<CompactionLock>,
 }
 
 impl MemoryArguments {
@@ -37,6 +43,12 @@ impl MemoryArguments {
         if let Some(files) = self.open_files {
             builder = builder.open_files(files);
         }
+        if let Some(threads) = self.background_threads {
+            builder = builder.background_threads(threads);
+        }
+        if let Some(lock) = self.compaction_lock {
+            builder = builder.compaction_lock(lock);
+        }
         builder
     }
 
@@ -46,8 +58,10 @@ impl MemoryArguments {
             ("memory_budget", self.memory_budget),
             ("block_cache", self.block_cache),
             ("open_files", self.open_files),
+            ("background_threads", self.background_threads),
         ];
-        named.into_iter().filter_map(|(name, value)| Some((name, value?.to_string())))
+        let named = named.into_iter().filter_map(|(name, value)| Some((name, value?.to_string())));
+        named.chain(self.compaction_lock.map(|lock| ("compaction_lock", lock.to_string())))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Compaction: merging tables into deeper levels. [`policy`] says what is due, a pure function of the
-//! version, one for each way to keep a tree in shape; [`retention`] says which entries may go; [`merge`] does it.
+//! version, one for each way to keep a tree in shape; [`claims`] which parts of the tree are free for it; [`retention`] says which entries may go; [`merge`] does it.
 
+pub(crate) mod claims;
 pub(crate) mod merge;
 pub(crate) mod policy;
 pub(crate) mod retention;

@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::contract::{Background, Context, Engine, Host, Write};
 use crate::error::{Error, Result};
-use crate::options::{KeyspaceOptions, MIN_MEMORY_BUDGET};
+use crate::options::{CompactionLock, KeyspaceOptions, MIN_MEMORY_BUDGET};
 use crate::reducer::Reducers;
 use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
@@ -58,7 +58,12 @@ fn context(fs: &Arc<dyn Fs>, log: &Arc<Log>) -> Context {
         blocks,
         reader: Arc::new(BatchReader::new(2)),
         visibility: Arc::default(),
-        background: Arc::new(Background { flush: workers("flush"), compaction: workers("merge") }),
+        background: Arc::new(Background {
+            flush: workers("flush"),
+            compaction: workers("merge"),
+            compaction_threads: 1,
+            compaction_lock: CompactionLock::default(),
+        }),
         host: Arc::clone(log) as Arc<dyn Host>,
         read_only: false,
         logged: true,

@@ -17,10 +17,12 @@ mod listed;
 mod simulation;
 mod tiered;
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::lsm::version::{Run, TableFile, Version};
+use super::claims::{Held, Wanted};
+use crate::lsm::version::{Place, Run, TableFile, Version};
 use crate::options::Policy as Chosen;
 
 /// Writers are slowed down from so many runs on more than level 0 may have,
@@ -29,6 +31,8 @@ const SLOW: u64 = 8;
 const STOP: u64 = 36;
 /// The pressure at which writers wait.
 pub(crate) const FULL: u32 = 1000;
+/// How many choices of a policy are looked at while others are at work.
+const TRIES: usize = 8;
 /// The most runs of level 0 that are merged into a levelled level at once.
 const MOST_RUNS: usize = 16;
 
@@ -95,6 +99,75 @@ pub(crate) struct Choice {
     /// The level that they go to.
     pub(crate) level: usize,
     pub(crate) into: Into,
+}
+
+impl Choice {
+    /// Whether all is among its tables that must be, whatever a policy that saw a part of `version` made of it: no table goes
+    /// below one that is older and has keys where it has some, or goes away before that; and what is merged has the place
+    /// for itself.
+    pub(crate) fn is_whole(&self, version: &Version) -> bool {
+        let ids: HashSet<u64> = self.inputs.iter().map(|table| table.meta.id).collect();
+        let is_input = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
+        let target = match self.into {
+            Into::Merged => Place::merged(self.level),
+            Into::Newest => Place { level: self.level, run: u64::MAX },
+            Into::Its(run) => Place { level: self.level, run },
+        };
+        let runs = version.runs();
+        let until = runs.partition_point(|run| run.place.age() <= target.age());
+        let passes = |at: usize, table: &Arc<TableFile>| {
+            let between = match self.work {
+                Work::Drop => &runs[at + 1..],
+                _ if at < until => &runs[at + 1..until],
+                _ => &runs[until..at],
+            };
+            let met = |run: &Run| {
+                run.overlapping(&table.meta.smallest, &table.meta.largest).iter().all(is_input)
+            };
+            between.iter().all(met)
+        };
+        let is_free = match runs[..until].last().filter(|run| run.place == target) {
+            Some(run) if self.work == Work::Merge => {
+                run.tables()[met(run, &self.inputs)].iter().all(is_input)
+            }
+            _ => true,
+        };
+        is_free
+            && runs.iter().enumerate().all(|(at, run)| {
+                run.tables().iter().filter(|table| is_input(table)).all(|table| passes(at, table))
+            })
+    }
+}
+
+/// What is due in `version` most urgently of what can be done beside what is `held`, and what that has to claim. A policy is
+/// shown the tree without what compactions work on, and without what could not be had of its last choices.
+pub(crate) fn next(
+    policy: &dyn Policy,
+    version: &Version,
+    shape: &Shape,
+    held: &Held,
+) -> Option<(Choice, Wanted)> {
+    let busy = held.tables();
+    let mut hidden = busy.clone();
+    for _ in 0..TRIES {
+        let seen = if hidden.is_empty() { None } else { Some(version.with(&hidden, &[])?) };
+        let choice = policy.pick(seen.as_ref().unwrap_or(version), shape)?;
+        let wanted = Wanted::by(&choice, version);
+        if choice.is_whole(version) && held.leaves_free(&wanted) {
+            return Some((choice, wanted));
+        }
+        if busy.is_empty() {
+            return None;
+        }
+        let ids: HashSet<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
+        let first = version.runs().iter().find_map(|run| {
+            let inputs = run.tables().iter().filter(|table| ids.contains(&table.meta.id));
+            let inputs: Vec<u64> = inputs.map(|table| table.meta.id).collect();
+            (!inputs.is_empty()).then_some(inputs)
+        });
+        hidden.extend(first?);
+    }
+    None
 }
 
 /// How a tree is kept in shape.
@@ -270,7 +343,60 @@ fn all_into(version: &Version, level: usize, into: Into) -> Option<Choice> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::simulation::{SHAPE, Tree, fill, flushes};
     use super::*;
+    use crate::options::{CompactionLock, Level, LevelLimit};
+
+    /// Policies of every kind, with small limits.
+    fn policies() -> Vec<Chosen> {
+        vec![
+            Chosen::Levelled { size_ratio: 2 },
+            Chosen::Levelled { size_ratio: 10 },
+            Chosen::Tiered { runs: 2 },
+            Chosen::LazyLevelled { runs: 2 },
+            Chosen::Fifo { bytes: 2000 },
+            Chosen::Levels(vec![
+                Level::Tiering(LevelLimit::Count(2)),
+                Level::Levelling(LevelLimit::Count(3)),
+                Level::Tiering(LevelLimit::Bytes(900)),
+                Level::Levelling(LevelLimit::Bytes(1500)),
+            ]),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn compactions_side_by_side_keep_all_in_order(
+            flushes in flushes(),
+            dice in proptest::collection::vec(any::<u8>(), 20..200),
+        ) {
+            for chosen in policies() {
+                for lock in
+                    [CompactionLock::Database, CompactionLock::Range, CompactionLock::RangeLevel]
+                {
+                    let policy = policy(&chosen);
+                    let mut tree = Tree::new();
+                    let most = tree.take_all(&flushes, &dice, &*policy, &SHAPE, lock);
+                    prop_assert!(most <= 1 || lock != CompactionLock::Database);
+                    prop_assert!(policy.pick(&tree.version, &SHAPE).is_none(), "{chosen}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_of_several_levels_is_compacted_at_several_places_at_once() {
+        let policy = levelled::Levelled::new(2);
+        let dice: Vec<u8> =
+            (0..100).map(|number| if number % 7 < 3 { 0 } else { 2 }).chain([1]).collect();
+        let most = |lock| Tree::new().take_all(&fill(60), &dice, &policy, &SHAPE, lock);
+        let (range, both) = (most(CompactionLock::Range), most(CompactionLock::RangeLevel));
+        assert!(both > range && range >= 1, "{both} with levels, {range} without");
+    }
 
     #[test]
     fn pressure_grows_from_nothing_to_a_full_stop() {

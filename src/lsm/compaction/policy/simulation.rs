@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Choice, Into, Policy, Shape, Work};
+use super::{Choice, Into, Policy, Shape, Work, next};
 use crate::base::Seqno;
+use crate::lsm::compaction::claims::{Claim, Claims, Wanted};
 use crate::lsm::version::{Home, LEVELS, Place, TableFile, TableMeta, Version, sample};
+use crate::options::CompactionLock;
 
 pub(super) const SHAPE: Shape = Shape { base_bytes: 1000, table_bytes: 100 };
 
@@ -51,6 +53,13 @@ pub(super) fn flushes() -> impl Strategy<Value = Vec<Flush>> {
         Flush { keys, is_load, settles }
     });
     proptest::collection::vec(flush, 0..60)
+}
+
+/// Flushes of keys from all over.
+pub(super) fn fill(count: u16) -> Vec<Flush> {
+    let keys = |number: u16| (0..40).map(move |key: u16| (key * 251 + number * 97) % 2000);
+    let flush = |number| Flush { keys: keys(number).collect(), is_load: false, settles: false };
+    (0..count).map(flush).collect()
 }
 
 pub(super) struct Tree {
@@ -102,8 +111,22 @@ impl Tree {
         }
     }
 
-    /// Takes a flush or a load.
+    /// Takes a flush or a load, and settles if it is to.
     pub(super) fn take(&mut self, flush: &Flush, policy: &dyn Policy, shape: &Shape) {
+        self.take_beside(flush, policy, shape, &Claims::new(CompactionLock::RangeLevel));
+        if flush.settles {
+            self.settle(policy, shape);
+        }
+    }
+
+    /// Takes a flush or a load while others compact.
+    fn take_beside(
+        &mut self,
+        flush: &Flush,
+        policy: &dyn Policy,
+        shape: &Shape,
+        claims: &Arc<Claims>,
+    ) {
         let mut content = Content::new();
         for &key in &flush.keys {
             self.seqno += 1;
@@ -113,7 +136,11 @@ impl Tree {
         self.written.extend(&content);
         let (level, into, tables) = if flush.is_load {
             let tables = self.split(content, shape);
-            let (level, into) = policy.place(&self.version, &tables, shape);
+            let claimed = claims.claim(|_| {
+                let (level, into) = policy.place(&self.version, &tables, shape);
+                Some(((level, into), Wanted::place(level, &tables)))
+            });
+            let (level, into) = claimed.map_or((0, Into::Newest), |(found, _)| found);
             (level, into, tables)
         } else {
             (0, Into::Newest, vec![self.table(content)])
@@ -122,8 +149,41 @@ impl Tree {
         let added: Vec<_> = tables.into_iter().map(|table| (place, table)).collect();
         self.version = self.version.with(&[], &added).expect("it overlaps nothing");
         self.check();
-        if flush.settles {
-            self.settle(policy, shape);
+    }
+
+    /// Takes flushes and loads while compactions run, which begin and end as `dice` fall; then does what is left. How many ran
+    /// at once at most.
+    pub(super) fn take_all(
+        &mut self,
+        flushes: &[Flush],
+        dice: &[u8],
+        policy: &dyn Policy,
+        shape: &Shape,
+        lock: CompactionLock,
+    ) -> usize {
+        let claims = Claims::new(lock);
+        let mut running: Vec<(Choice, Claim)> = Vec::new();
+        let (mut most, mut dice) = (0, dice.iter().cycle());
+        let mut flushes = flushes.iter();
+        loop {
+            let roll = usize::from(*dice.next().unwrap());
+            if roll % 3 == 0
+                && let Some(flush) = flushes.next()
+            {
+                self.take_beside(flush, policy, shape, &claims);
+            } else if roll % 3 == 1 && !running.is_empty() {
+                let (choice, claim) = running.swap_remove(roll % running.len());
+                self.apply(&choice, shape);
+                drop(claim);
+                self.check();
+            } else if let Some(begun) =
+                claims.claim(|held| next(policy, &self.version, shape, held))
+            {
+                running.push(begun);
+                most = most.max(running.len());
+            } else if running.is_empty() && flushes.len() == 0 {
+                return most;
+            }
         }
     }
 
@@ -178,6 +238,7 @@ impl Tree {
         // Each change takes an entry down, or takes away a run, so there is an end.
         let mut left = (self.seqno as usize + self.version.runs().len()) * LEVELS;
         while let Some(choice) = policy.pick(&self.version, shape) {
+            assert!(choice.is_whole(&self.version), "{choice:?}");
             self.apply(&choice, shape);
             self.check();
             left = left.checked_sub(1).expect("it goes on for ever");
@@ -187,6 +248,7 @@ impl Tree {
     /// Merges everything.
     pub(super) fn compact(&mut self, policy: &dyn Policy, shape: &Shape) {
         if let Some(choice) = policy.everything(&self.version) {
+            assert!(choice.is_whole(&self.version), "{choice:?}");
             self.apply(&choice, shape);
             self.check();
         }
