@@ -163,11 +163,14 @@ mod tests {
 
     use super::*;
 
-    fn rectangle((level, smallest, largest): (usize, u8, u8)) -> Rectangle {
+    /// A level, and its keys from one to another.
+    type Part = (usize, u8, u8);
+
+    fn rectangle((level, smallest, largest): Part) -> Rectangle {
         Rectangle { level, smallest: vec![smallest], largest: vec![largest] }
     }
 
-    fn claim(claims: &Arc<Claims>, wanted: &[(usize, u8, u8)]) -> Option<Claim> {
+    fn claim(claims: &Arc<Claims>, wanted: &[Part]) -> Option<Claim> {
         let rectangles = wanted.iter().copied().map(rectangle).collect();
         let wanted = Wanted { rectangles, tables: Vec::new() };
         claims.claim(|_| Some(((), wanted))).map(|((), claim)| claim)
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn extents_are_what_they_are_called() {
-        let meets = |extent, wanted: &[(usize, u8, u8)]| {
+        let meets = |extent, wanted: &[Part]| {
             let claims = Claims::new(extent);
             let _held = claim(&claims, &[(1, 10, 20), (2, 5, 30)]).unwrap();
             claim(&claims, wanted).is_none()
@@ -228,8 +231,8 @@ mod tests {
     }
 
     /// Two rectangles cell by cell: levels times keys.
-    fn cells(wanted: &[(usize, u8, u8)]) -> std::collections::BTreeSet<(usize, u8)> {
-        let keys = |&(level, from, to): &(usize, u8, u8)| (from..=to).map(move |key| (level, key));
+    fn cells(wanted: &[Part]) -> std::collections::BTreeSet<(usize, u8)> {
+        let keys = |&(level, from, to): &Part| (from..=to).map(move |key| (level, key));
         wanted.iter().flat_map(keys).collect()
     }
 
@@ -243,7 +246,7 @@ mod tests {
         ) {
             for extent in [CompactionLock::Database, CompactionLock::Range, CompactionLock::RangeLevel] {
                 let claims = Claims::new(extent);
-                let mut held: Vec<(Claim, Vec<(usize, u8, u8)>)> = Vec::new();
+                let mut held: Vec<(Claim, Vec<Part>)> = Vec::new();
                 for (wanted, dice) in &jobs {
                     let wanted: Vec<_> =
                         wanted.iter().map(|&(level, from, len)| (level, from, from + len)).collect();
