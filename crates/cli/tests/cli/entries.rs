@@ -46,7 +46,8 @@ fn clear_empties_one_keyspace_if_it_is_meant() {
     let message = place.run(&["clear", "DB", "default"]).bad(2);
     assert!(message.contains("\"default\" away: say --yes"), "{message}");
     assert_eq!(place.run(&["count", "DB"]).text(), "4\n");
-    place.run(&["clear", "DB", "--yes"]).bad(2);
+    let usage = place.run(&["clear", "DB", "--yes"]);
+    assert!(usage.code == Some(2) && usage.err.contains("<KEYSPACE>"), "{}", usage.err);
     assert!(place.run(&["clear", "DB", "other", "--yes"]).bad(2).contains("other"));
     assert_eq!(place.run(&["clear", "DB", "default", "--yes"]).good(), b"");
     assert_eq!(place.run(&["count", "DB"]).text(), "0\n");
