@@ -53,11 +53,13 @@ impl Earlier {
         self.states.is_empty()
     }
 
-    /// Lets go of what no snapshot sees, and none will see.
-    pub(super) fn forget(&mut self, visibility: &Visibility) {
+    /// Lets go of what no snapshot sees, and none will see, if it `may_go`.
+    pub(super) fn forget(&mut self, visibility: &Visibility, may_go: impl Fn(&State) -> bool) {
         self.states.retain_mut(|before| {
             before.is_coming = before.is_coming && visibility.published() < before.to;
-            before.is_coming || visibility.is_held_between(before.from, before.to)
+            before.is_coming
+                || visibility.is_held_between(before.from, before.to)
+                || !may_go(&before.state)
         });
         if self.states.is_empty() {
             // Nobody reads below it.

@@ -110,21 +110,32 @@ impl Tree {
 
     // ---- state ----
 
-    /// Replaces the state by what `change` makes of it.
+    /// Replaces the state by what `change` makes of it. Under the commit lock that must have all that was there: no
+    /// file is removed then.
     fn change_state(&self, change: impl FnOnce(&mut State)) {
-        let _one = lock(&self.swap);
+        let swap = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
         change(&mut next);
-        next.earlier.forget(&self.context.visibility);
         let excess = self.policy.excess(&next.version, &self.shape());
         self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
-        self.state.store(Arc::new(next));
+        let before = self.state.swap(Arc::new(next));
+        drop(swap);
+        // If it is the last to hold a file, that is removed from the disk.
+        drop(before);
+    }
+
+    /// The same in the background, where files may go: lets go of states, too, that no snapshot sees any more.
+    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
+        self.change_state(|state| {
+            change(state);
+            state.earlier.forget(&self.context.visibility, |_| true);
+        });
     }
 
     /// Lets go of states that no snapshot sees any more.
     fn let_go(&self) {
         if !self.state.load().earlier.is_empty() {
-            self.change_state(|_| {});
+            self.change_and_let_go(|_| {});
         }
     }
 
@@ -265,7 +276,7 @@ impl Tree {
         let removed = clearing.version.tables().map(|table| table.meta.id).collect();
         let edit = Edit { persisted: seqno, removed, added: Vec::new() };
         self.record(&mut manifest, &edit, &Version::default())?;
-        self.change_state(|state| state.set_cleared(seqno));
+        self.change_and_let_go(|state| state.set_cleared(seqno));
         self.persisted.fetch_max(seqno, Ordering::Release);
         let loaded = clearing.loads.iter().flat_map(|load| load.run.tables());
         loaded.chain(clearing.version.tables()).for_each(|table| table.set_obsolete());
@@ -492,7 +503,7 @@ impl Tree {
         })?;
         self.record(&mut manifest, &edit, &version)?;
         let gone = state.version.values.gone_from(&version.values);
-        self.change_state(|state| match &mut state.clearing {
+        self.change_and_let_go(|state| match &mut state.clearing {
             // It came while this was recorded: what was added goes with all the rest.
             Some(clearing) => clearing.version = version,
             None => {
@@ -542,7 +553,12 @@ impl Clear for Tree {
         let memtables = Memtables::new(self.options.load().memtable(), &self.context.budget);
         // While the log is replayed nobody reads; what is replayed to be read only is not changed any more.
         let has_readers = !self.context.read_only;
-        self.change_state(|state| state.clear(seqno, memtables, has_readers));
+        self.change_state(|state| {
+            state.clear(seqno, memtables, has_readers);
+            // Clears may come faster than they are flushed: what only takes memory need not wait for that.
+            let has_no_files = |before: &State| before.tables().next().is_none();
+            state.earlier.forget(&self.context.visibility, has_no_files);
+        });
         self.schedule_flush();
     }
 }

@@ -280,24 +280,42 @@ impl Store {
 
     // ---- state ----
 
-    /// Replaces the state by what `change` makes of it.
+    /// Replaces the state by what `change` makes of it. Under the commit lock that must have all that was there: no
+    /// file is removed then.
     fn change_state(&self, change: impl FnOnce(&mut State)) {
-        let _one = lock(&self.swap);
+        let swap = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
         change(&mut next);
+        let before = self.state.swap(Arc::new(next));
+        drop(swap);
+        // If it is the last to hold a file, that is removed from the disk.
+        drop(before);
+    }
+
+    /// The same in the background, where files may go: lets go of those, too, that no snapshot sees any more.
+    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
+        self.change_state(|state| {
+            change(state);
+            self.forget_older(state, |_| true);
+        });
+    }
+
+    /// Lets go of what no snapshot sees any more, if it `may_go`.
+    fn forget_older(&self, state: &mut State, may_go: impl Fn(&Older) -> bool) {
         let visibility = &self.context.visibility;
         // Until a clear is published, anybody may become a reader of what was before it.
         let published = visibility.published();
-        next.older.retain(|older| {
-            published < older.to || visibility.is_held_between(older.from, older.to)
+        state.older.retain(|older| {
+            published < older.to
+                || visibility.is_held_between(older.from, older.to)
+                || !may_go(older)
         });
-        self.state.store(Arc::new(next));
     }
 
     /// Lets go of files that were merged, where the snapshots are gone that saw them.
     fn let_go(&self) {
         if !self.state.load().older.is_empty() {
-            self.change_state(|_| ());
+            self.change_and_let_go(|_| ());
         }
     }
 
@@ -337,7 +355,7 @@ impl Store {
         });
         let gone: Vec<_> = gone.cloned().collect();
         self.record(&mut manifest, persisted, metas)?;
-        self.change_state(|state| match &mut state.clearing {
+        self.change_and_let_go(|state| match &mut state.clearing {
             // It came while this was recorded: what is new goes with all the rest.
             Some(clearing) => change(&mut clearing.files),
             None => {
@@ -379,7 +397,7 @@ impl Store {
         };
         self.record(&mut manifest, seqno, Vec::new())?;
         let ids: Vec<_> = files.all().map(|part| part.meta.id).collect();
-        self.change_state(|state| {
+        self.change_and_let_go(|state| {
             state.clearing.take_if(|clearing| clearing.seqno == seqno);
             state.clearing.iter_mut().for_each(|later| later.files.remove(&ids));
         });
@@ -1084,6 +1102,8 @@ impl Clear for Store {
         self.change_state(|state| {
             let oldest = self.oldest_unpersisted_of(state).unwrap_or(seqno);
             state.clear(seqno, memtables, oldest, has_readers);
+            // Clears may come faster than they are flushed: what only takes memory need not wait for that.
+            self.forget_older(state, |older| older.files.all().next().is_none());
         });
         self.schedule_flush();
     }
