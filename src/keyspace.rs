@@ -467,7 +467,7 @@ impl Clone for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.database.visibility().release(self.seqno);
+        self.database.release(self.seqno);
     }
 }
 

@@ -249,12 +249,12 @@ impl Store {
         let ends: Vec<_> =
             older.iter().skip(1).map(|older| older.root.seqno).chain([root.seqno]).collect();
         let mut ends = ends.into_iter();
-        let visibility = &self.context.visibility;
+        let mut held = self.context.visibility.held();
         // Until a clear is published, anybody may become a reader of what was before it.
-        let published = visibility.published();
+        let published = held.published();
         older.retain(|older| {
             let end = ends.next().unwrap_or(older.root.seqno);
-            published < end || visibility.is_held_between(older.root.seqno, end)
+            published < end || held.awaits(older.root.seqno, end)
         });
     }
 
@@ -692,13 +692,17 @@ impl Engine for Store {
         done
     }
 
+    fn let_go(&self) {
+        if !self.state.load().older.is_empty() {
+            self.change_and_let_go(|_| {});
+        }
+    }
+
     fn settle(&self) -> Result<()> {
         if self.context.read_only {
             return Ok(());
         }
-        if !self.state.load().older.is_empty() {
-            self.change_and_let_go(|_| {});
-        }
+        self.let_go();
         if self.is_flush_due() {
             self.schedule_flush();
         }

@@ -4,7 +4,8 @@
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies
 //! writes and freezes memtables. Changes of the state are made under `swap`, which is held over no I/O;
 //! changes of the version are recorded in the manifest first, under `manifest`, which only flushes and
-//! compactions take. Order of locks: `manifest`, then `swap`; the lock of [`jobs`](crate::jobs) is taken alone.
+//! compactions take. Order of locks: `manifest`, then `swap`, then that of what is
+//! [held](crate::base::Visibility); the lock of [`jobs`](crate::jobs) is taken alone.
 //!
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
@@ -110,33 +111,32 @@ impl Tree {
 
     // ---- state ----
 
-    /// Replaces the state by what `change` makes of it. Under the commit lock that must have all that was there: no
-    /// file is removed then.
+    /// Replaces the state by what `change` makes of it under the commit lock, where no file may be removed: it must have
+    /// all that was there. Earlier states go that only take memory: clears may come faster than they are flushed.
     fn change_state(&self, change: impl FnOnce(&mut State)) {
+        self.replace_state(change, |before| before.tables().next().is_none());
+    }
+
+    /// The same in the background, where files may go: all earlier states go that no snapshot sees any more.
+    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
+        self.replace_state(change, |_| true);
+    }
+
+    fn replace_state(&self, change: impl FnOnce(&mut State), may_go: impl Fn(&State) -> bool) {
         let swap = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
+        // Nobody takes a snapshot until the next state is there: who reads in one goes on seeing what the other showed.
+        let mut held = self.context.visibility.held();
         change(&mut next);
+        next.earlier.forget(&mut held, may_go);
+        let next = Arc::new(next);
+        let before = self.state.swap(Arc::clone(&next));
+        drop(held);
         let excess = self.policy.excess(&next.version, &self.shape());
         self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
-        let before = self.state.swap(Arc::new(next));
         drop(swap);
         // If it is the last to hold a file, that is removed from the disk.
         drop(before);
-    }
-
-    /// The same in the background, where files may go: lets go of states, too, that no snapshot sees any more.
-    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
-        self.change_state(|state| {
-            change(state);
-            state.earlier.forget(&self.context.visibility, |_| true);
-        });
-    }
-
-    /// Lets go of states that no snapshot sees any more.
-    fn let_go(&self) {
-        if !self.state.load().earlier.is_empty() {
-            self.change_and_let_go(|_| {});
-        }
     }
 
     /// Freezes the active memtable at `last` and starts a new one.
@@ -384,14 +384,13 @@ impl Tree {
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
     /// no more, go on seeing it for as long as they hold it. False if a clear came first.
     fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<bool> {
-        let to = self.context.visibility.published() + 1;
         let edit = Edit { persisted: 0, removed, added: Vec::new() };
-        let is_installed = self.install(state, edit, |state, version| {
+        self.install(state, edit, |state, version| {
             let before = State { version, ..state.clone() };
+            // Not before: snapshots are taken while the manifest is written.
+            let to = self.context.visibility.published() + 1;
             state.earlier.push(to, false, &before);
-        })?;
-        self.let_go();
-        Ok(is_installed)
+        })
     }
 
     fn write(
@@ -553,12 +552,7 @@ impl Clear for Tree {
         let memtables = Memtables::new(self.options.load().memtable(), &self.context.budget);
         // While the log is replayed nobody reads; what is replayed to be read only is not changed any more.
         let has_readers = !self.context.read_only;
-        self.change_state(|state| {
-            state.clear(seqno, memtables, has_readers);
-            // Clears may come faster than they are flushed: what only takes memory need not wait for that.
-            let has_no_files = |before: &State| before.tables().next().is_none();
-            state.earlier.forget(&self.context.visibility, has_no_files);
-        });
+        self.change_state(|state| state.clear(seqno, memtables, has_readers));
         self.schedule_flush();
     }
 }
@@ -669,6 +663,12 @@ impl Engine for Tree {
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
         if finished? { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    fn let_go(&self) {
+        if !self.state.load().earlier.is_empty() {
+            self.change_and_let_go(|_| {});
+        }
     }
 
     fn settle(&self) -> Result<()> {

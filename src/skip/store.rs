@@ -302,21 +302,12 @@ impl Store {
 
     /// Lets go of what no snapshot sees any more, if it `may_go`.
     fn forget_older(&self, state: &mut State, may_go: impl Fn(&Older) -> bool) {
-        let visibility = &self.context.visibility;
+        let mut held = self.context.visibility.held();
         // Until a clear is published, anybody may become a reader of what was before it.
-        let published = visibility.published();
+        let published = held.published();
         state.older.retain(|older| {
-            published < older.to
-                || visibility.is_held_between(older.from, older.to)
-                || !may_go(older)
+            published < older.to || held.awaits(older.from, older.to) || !may_go(older)
         });
-    }
-
-    /// Lets go of files that were merged, where the snapshots are gone that saw them.
-    fn let_go(&self) {
-        if !self.state.load().older.is_empty() {
-            self.change_and_let_go(|_| ());
-        }
     }
 
     fn freeze(&self, last: Seqno) {
@@ -993,6 +984,12 @@ impl Engine for Store {
 
     fn compact(&self) -> Result<()> {
         self.synchronize(&|| Ok(()))
+    }
+
+    fn let_go(&self) {
+        if !self.state.load().older.is_empty() {
+            self.change_and_let_go(|_| ());
+        }
     }
 
     fn settle(&self) -> Result<()> {
