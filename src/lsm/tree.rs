@@ -249,6 +249,13 @@ impl Tree {
     /// and is moved later.
     fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
         self.context.host.sync_log(load.seqno)?;
+        let taken_in = self.take_in_place(state, load);
+        // If one was queued, it has found the tables in use.
+        self.schedule_compaction();
+        taken_in
+    }
+
+    fn take_in_place(&self, state: &State, load: &Loaded) -> Result<()> {
         let quiet = self.jobs.begin(Work::Upkeep);
         let version = Arc::clone(&self.state.load().version);
         let (level, into) = match &quiet {
