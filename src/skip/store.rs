@@ -615,7 +615,8 @@ impl Store {
         let base = state.files.base.clone().filter(|_| with_base);
         let oldest = runs.last().map_or(0, |run| run.meta.after);
         let (after, from) = match with_base {
-            true => (0, base.as_ref().map_or(0, |base| base.meta.to)),
+            // What was before a clear is kept by that.
+            true => (0, base.as_ref().map_or(state.cleared, |base| base.meta.to)),
             false => (oldest, oldest),
         };
         let Some(to) = newest(frozen, runs) else { return Ok(()) };

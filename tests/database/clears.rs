@@ -143,6 +143,23 @@ fn what_nobody_sees_any_more_is_given_back() {
     }
 }
 
+#[test]
+fn what_came_after_a_clear_is_not_kept_for_snapshots_from_before() {
+    let setup = Setup::memory().engine(EngineKind::Skip);
+    let (db, keyspace) = setup.start();
+    fill(&keyspace, 0..100);
+    keyspace.persist().unwrap();
+    let snapshot = db.snapshot();
+    keyspace.clear().unwrap();
+    keyspace.load_sorted((0..100_u32).map(|number| (number.to_be_bytes(), "loaded"))).unwrap();
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    let names = setup.fs.list(&setup.path.join("keyspaces/1")).unwrap();
+    let files: Vec<_> = names.iter().filter(|name| name.ends_with(".sorted")).collect();
+    assert_eq!(files.len(), 2, "not the one from before and the one there is: {files:?}");
+    assert_eq!(snapshot.count(&keyspace).unwrap(), 100);
+}
+
 /// A file system in memory that takes its time to remove files of keyspaces, once it is told to.
 #[derive(Debug)]
 struct SlowFs {
