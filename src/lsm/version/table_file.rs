@@ -216,9 +216,9 @@ impl TableFile {
         self.check(&table)?;
         let table = Arc::new(table);
         self.used.store(true, Ordering::Relaxed);
-        self.open.store(Some(Arc::clone(&table)));
         let weak: Weak<Self> = Arc::downgrade(self);
-        home.open_files.opened(weak, table.memory());
+        let show = || self.open.store(Some(Arc::clone(&table)));
+        home.open_files.opened(weak, table.memory(), show);
         Ok(table)
     }
 }
