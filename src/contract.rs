@@ -237,6 +237,9 @@ pub(crate) trait Engine: Send + Sync {
     fn trouble(&self) -> Option<Error>;
     /// Persists, rewrites the data into its most compact form, and waits for it.
     fn compact(&self) -> Result<()>;
+    /// Lets go of what is kept for readers of before, where nobody is such a reader any more. Called in the background,
+    /// whenever that may be so: cheap if nothing is kept.
+    fn let_go(&self) {}
     /// Waits until no background work is due.
     fn settle(&self) -> Result<()>;
     /// Reads all files, checks everything that can be checked and adds it to the report.

@@ -574,6 +574,18 @@ impl Inner {
         Ok(())
     }
 
+    /// Lets go of a state that was held for reading.
+    pub(crate) fn release(&self, seqno: Seqno) {
+        if self.visibility().release(seqno) {
+            self.shared.bell.let_go();
+        }
+    }
+
+    /// Has engines let go of what they keep for snapshots that are gone.
+    pub(crate) fn let_go(&self) {
+        self.all().iter().for_each(|open| open.target.engine.let_go());
+    }
+
     /// Divides memory anew between writing and reading.
     pub(crate) fn rebalance_memory(&self) {
         self.shared.budget.prepare_chunks();

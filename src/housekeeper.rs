@@ -1,6 +1,6 @@
 //! The housekeeper: one thread that does, outside the writers' way, what the log and the budget need:
 //! writing out buffered records, preparing segments, letting go of segments, and cutting keyspaces that
-//! hold too much memory or too old a part of the log. It sleeps unless it is called.
+//! hold too much memory or too old a part of the log; and what engines keep for snapshots that are gone. It sleeps unless it is called.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +19,7 @@ struct Calls {
     prepare_segment: bool,
     release_log: bool,
     look_at_memory: bool,
+    let_go: bool,
     stop: bool,
 }
 
@@ -53,6 +54,11 @@ impl Bell {
         self.call(|calls| calls.release_log = true);
     }
 
+    /// A snapshot is gone that engines keep something for.
+    pub(crate) fn let_go(&self) {
+        self.call(|calls| calls.let_go = true);
+    }
+
     /// Takes note of how the background work of a keyspace does.
     pub(crate) fn set_trouble(&self, keyspace: u32, trouble: Option<Error>) {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,6 +87,7 @@ impl Bell {
                 || calls.prepare_segment
                 || calls.release_log
                 || calls.look_at_memory
+                || calls.let_go
                 || calls.stop
             {
                 let mut taken = std::mem::take(&mut *calls);
@@ -184,6 +191,9 @@ fn answer(bell: &Bell, database: &Inner, calls: &Calls) {
     }
     if calls.release_log {
         report("release log segments", database.release_log());
+    }
+    if calls.let_go || calls.release_log {
+        database.let_go();
     }
 }
 

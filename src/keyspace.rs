@@ -156,7 +156,8 @@ impl Keyspace {
 
     /// Empties the keyspace, with the database's durability: as by one write that deletes every key, at a cost that does
     /// not depend on how many there are. Snapshots, ranges and cursors from before go on seeing what was there; its files
-    /// are removed in the background when the last of those is gone. Not for hash keyspaces, whose keys are in one index in
+    /// are removed in the background when the last of those is gone. What was in memtables stays in memory for them, beyond
+    /// the memory budget: at most what was not in files yet, for each clear that they are from before. Not for hash keyspaces, whose keys are in one index in
     /// memory.
     ///
     /// # Errors
@@ -187,7 +188,8 @@ impl Keyspace {
     ///
     /// Cost: each record is written once, and again when files are merged; syncs at the end. In an LSM-tree the files go
     /// at once as deep as they may without meeting keys that are there, and are not merged above that. Where too many
-    /// files wait to be merged, it waits first. Other writers go on meanwhile. Memory does not grow with the number of records.
+    /// files wait to be merged, it waits first. Values stay with their keys, however long they are: an LSM-tree that
+    /// [keeps them apart](crate::KeyspaceOptions::separate_values) moves them when it merges the files. Other writers go on meanwhile. Memory does not grow with the number of records.
     ///
     /// # Errors
     /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key
@@ -467,7 +469,7 @@ impl Clone for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.database.visibility().release(self.seqno);
+        self.database.release(self.seqno);
     }
 }
 

@@ -15,4 +15,4 @@ pub(crate) mod words;
 pub(crate) use bounds::Bounds;
 pub(crate) use key::{Kind, Seqno, Trailer};
 pub use slice::{Slice, View};
-pub(crate) use visibility::{ReadPoint, Visibility};
+pub(crate) use visibility::{HeldStates, ReadPoint, Visibility};

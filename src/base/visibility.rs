@@ -2,10 +2,12 @@
 //!
 //! Invariant: a snapshot taken after [`Visibility::retained`] returned lies at or above the last number
 //! it gave, so an engine that keeps what those numbers see never drops what a later snapshot sees.
+//!
+//! Thread safety: any thread may call anything. One lock is over the numbers that are held.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Seqno;
 
@@ -13,7 +15,22 @@ use super::Seqno;
 #[derive(Debug, Default)]
 pub(crate) struct Visibility {
     published: AtomicU64,
-    held: Mutex<BTreeMap<Seqno, usize>>,
+    held: Mutex<BTreeMap<Seqno, Holders>>,
+}
+
+/// Who holds a state.
+#[derive(Debug, Default)]
+struct Holders {
+    count: usize,
+    /// Whether somebody keeps something for them that may go with them.
+    is_awaited: bool,
+}
+
+/// The states that are held. As long as this lives, none is held that was not before, and none is let go of: no other lock
+/// may be asked for.
+pub(crate) struct HeldStates<'a> {
+    visibility: &'a Visibility,
+    numbers: MutexGuard<'a, BTreeMap<Seqno, Holders>>,
 }
 
 impl Visibility {
@@ -29,57 +46,81 @@ impl Visibility {
 
     /// Holds the present state until [`release`](Self::release) is called with the number given.
     pub(crate) fn hold(&self) -> Seqno {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         let seqno = self.published();
-        *held.entry(seqno).or_default() += 1;
+        held.numbers.entry(seqno).or_default().count += 1;
         seqno
     }
 
     /// Holds once more a state that is held.
     pub(crate) fn hold_again(&self, seqno: Seqno) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        *held.entry(seqno).or_default() += 1;
+        self.held().numbers.entry(seqno).or_default().count += 1;
     }
 
-    /// Lets go of a state that was held.
-    pub(crate) fn release(&self, seqno: Seqno) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = held.get_mut(&seqno) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&seqno);
-            }
+    /// Lets go of a state that was held. True if nobody holds it any more and that was [awaited](HeldStates::awaits): engines
+    /// should be asked to let go of what they keep.
+    #[must_use]
+    pub(crate) fn release(&self, seqno: Seqno) -> bool {
+        let numbers = &mut self.held().numbers;
+        let Some(holders) = numbers.get_mut(&seqno) else { return false };
+        holders.count -= 1;
+        let (is_last, is_awaited) = (holders.count == 0, holders.is_awaited);
+        if is_last {
+            numbers.remove(&seqno);
         }
+        is_last && is_awaited
+    }
+
+    /// The states that are held, for as long as what is given lives.
+    pub(crate) fn held(&self) -> HeldStates<'_> {
+        let numbers = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldStates { visibility: self, numbers }
     }
 
     /// Whether a state is held that has what was written with number `from` and not yet what was written with
     /// number `to`. Once `to` has been published, no such state will be held later.
     pub(crate) fn is_held_between(&self, from: Seqno, to: Seqno) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        from < to && held.range(from..to).next().is_some()
+        from < to && self.held().numbers.range(from..to).next().is_some()
     }
 
     /// The states that are held from `from` on and before `to`, ascending.
     pub(crate) fn held_between(&self, from: Seqno, to: Seqno) -> Vec<Seqno> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if from < to { held.range(from..to).map(|(&seqno, _)| seqno).collect() } else { Vec::new() }
+        let numbers = self.held().numbers;
+        let between = |from, to| numbers.range(from..to).map(|(&seqno, _)| seqno).collect();
+        if from < to { between(from, to) } else { Vec::new() }
     }
 
     /// The oldest state that is held.
     pub(crate) fn oldest_held(&self) -> Option<Seqno> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.keys().next().copied()
+        self.held().numbers.keys().next().copied()
     }
 
     /// The states that must stay readable, ascending: those held, and the present one.
     pub(crate) fn retained(&self) -> Vec<Seqno> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut seqnos: Vec<Seqno> = held.keys().copied().collect();
+        let held = self.held();
+        let mut seqnos: Vec<Seqno> = held.numbers.keys().copied().collect();
         let published = self.published();
         if seqnos.last() != Some(&published) {
             seqnos.push(published);
         }
         seqnos
+    }
+}
+
+impl HeldStates<'_> {
+    /// The last write that readers may see.
+    pub(crate) fn published(&self) -> Seqno {
+        self.visibility.published()
+    }
+
+    /// Whether a state [is held between](Visibility::is_held_between) two numbers, so that something must be kept. If so,
+    /// [`release`](Visibility::release) tells when it is time to ask again.
+    pub(crate) fn awaits(&mut self, from: Seqno, to: Seqno) -> bool {
+        if from >= to {
+            return false;
+        }
+        let first = self.numbers.range_mut(from..to).next();
+        first.map(|(_, holders)| holders.is_awaited = true).is_some()
     }
 }
 
@@ -114,16 +155,34 @@ mod tests {
         assert_eq!(visibility.hold(), 5);
         visibility.publish(9);
         assert_eq!(visibility.retained(), [5, 9]);
-        visibility.release(5);
+        assert!(!visibility.release(5), "it is held once more");
         assert_eq!(visibility.retained(), [5, 9]);
         assert_eq!(visibility.oldest_held(), Some(5));
         assert!(visibility.is_held_between(4, 6) && visibility.is_held_between(5, 6));
         assert!(!visibility.is_held_between(4, 5) && !visibility.is_held_between(6, 9));
         assert_eq!(visibility.held_between(5, 9), [5]);
         assert_eq!(visibility.held_between(0, 5), []);
-        visibility.release(5);
+        assert!(!visibility.release(5), "nobody waits for that");
         assert_eq!(visibility.retained(), [9]);
         assert_eq!(ReadPoint::Latest(&visibility).seqno(), 9);
         assert_eq!(ReadPoint::At(5).seqno(), 5);
+    }
+    #[test]
+    fn the_last_holder_of_a_state_that_is_awaited_says_so() {
+        let visibility = Visibility::default();
+        for seqno in [3, 5] {
+            visibility.publish(seqno);
+            visibility.hold();
+        }
+        visibility.hold_again(3);
+        assert!(!visibility.held().awaits(4, 5) && !visibility.held().awaits(5, 3));
+        assert!(visibility.held().awaits(2, 6));
+        assert!(!visibility.release(3), "there is another holder");
+        assert!(visibility.release(3));
+        // What is kept for both is asked for again, and then waits for the other.
+        assert!(visibility.held().awaits(2, 6));
+        assert!(visibility.release(5));
+        visibility.hold();
+        assert!(!visibility.held().awaits(2, 5) && !visibility.release(5));
     }
 }

@@ -227,11 +227,20 @@ impl Store {
 
     /// Replaces the state by what `change` makes of it.
     fn change_state(&self, change: impl FnOnce(&mut State)) {
-        let _one = lock(&self.swap);
+        let swap = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
         change(&mut next);
-        self.forget_older(&mut next);
-        self.state.store(Arc::new(next));
+        let before = self.state.swap(Arc::new(next));
+        drop(swap);
+        drop(before);
+    }
+
+    /// The same, and lets go of trees that no snapshot sees any more.
+    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
+        self.change_state(|state| {
+            change(state);
+            self.forget_older(state);
+        });
     }
 
     /// Lets go of trees that no snapshot sees any more.
@@ -240,12 +249,12 @@ impl Store {
         let ends: Vec<_> =
             older.iter().skip(1).map(|older| older.root.seqno).chain([root.seqno]).collect();
         let mut ends = ends.into_iter();
-        let visibility = &self.context.visibility;
+        let mut held = self.context.visibility.held();
         // Until a clear is published, anybody may become a reader of what was before it.
-        let published = visibility.published();
+        let published = held.published();
         older.retain(|older| {
             let end = ends.next().unwrap_or(older.root.seqno);
-            published < end || visibility.is_held_between(older.root.seqno, end)
+            published < end || held.awaits(older.root.seqno, end)
         });
     }
 
@@ -305,7 +314,7 @@ impl Store {
         }
         let root = writer.clear(seqno)?;
         self.reach.fetch_max(seqno, Ordering::Release);
-        self.change_state(|state| {
+        self.change_and_let_go(|state| {
             (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
             if state.clearing.take_if(|clearing| clearing.seqno == seqno).is_some() {
                 state.root = root;
@@ -388,7 +397,7 @@ impl Store {
     /// the file does not have: they go on seeing what that left.
     fn install(&self, writer: &Writer, root: &Arc<Root>, change: impl FnOnce(&mut State)) -> bool {
         let mut is_installed = false;
-        self.change_state(|state| {
+        self.change_and_let_go(|state| {
             (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
             is_installed = state.clearing.is_none();
             if is_installed {
@@ -418,7 +427,7 @@ impl Store {
     /// makes the file no shorter.
     fn rewrite_all(&self) -> Result<()> {
         // Trees that nobody sees any more hold no pages from here on.
-        self.change_state(|_| {});
+        self.change_and_let_go(|_| {});
         self.rewrite_leaves(None)?;
         loop {
             let mut writer = lock(&self.writer);
@@ -557,7 +566,7 @@ fn cache_for(
 impl Clear for Store {
     fn clear(&self, _before: Seqno, seqno: Seqno) {
         let memtables = Memtables::new(MemtableKind::default(), &self.context.budget);
-        self.change_state(|state| {
+        self.change_and_let_go(|state| {
             state.clear(seqno, memtables);
             if self.context.read_only {
                 // It is read when all has been replayed, and not changed any more.
@@ -683,13 +692,17 @@ impl Engine for Store {
         done
     }
 
+    fn let_go(&self) {
+        if !self.state.load().older.is_empty() {
+            self.change_and_let_go(|_| {});
+        }
+    }
+
     fn settle(&self) -> Result<()> {
         if self.context.read_only {
             return Ok(());
         }
-        if !self.state.load().older.is_empty() {
-            self.change_state(|_| {});
-        }
+        self.let_go();
         if self.is_flush_due() {
             self.schedule_flush();
         }

@@ -65,9 +65,11 @@ impl OpenFiles {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Notes that a file was opened and holds `memory` bytes; closes others if it must.
-    pub(crate) fn opened(&self, file: Weak<dyn Closable>, memory: usize) {
+    /// Notes that a file was opened and holds `memory` bytes, and has readers find it with `show`; closes others if it must.
+    pub(crate) fn opened(&self, file: Weak<dyn Closable>, memory: usize, show: impl FnOnce()) {
         self.used.fetch_add(memory, Ordering::Relaxed);
+        // Only then: as soon as it is shown it may be closed, by its owner or for the place it has from another time.
+        show();
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() >= self.most_files {
             // Files that are gone leave their places behind.
@@ -130,9 +132,8 @@ mod tests {
         let files = files.bounded(3, 1000);
         let all: Vec<Arc<Open>> = (0..10).map(|_| Arc::default()).collect();
         for file in &all {
-            file.memory.store(1, Ordering::Relaxed);
             let weak: Weak<Open> = Arc::downgrade(file);
-            files.opened(weak, 1);
+            files.opened(weak, 1, || file.memory.store(1, Ordering::Relaxed));
         }
         let held: usize = all.iter().map(|file| file.memory.load(Ordering::Relaxed)).sum();
         assert_eq!((held, files.memory()), (3, 3));
@@ -146,9 +147,8 @@ mod tests {
         let files = OpenFiles::new(Arc::new(Budget::new(1 << 20)), Arc::new(BlockCache::new(0)));
         let files = files.bounded(3, 0);
         let open = |file: &Arc<Open>| {
-            file.memory.store(1, Ordering::Relaxed);
             let weak: Weak<Open> = Arc::downgrade(file);
-            files.opened(weak, 1);
+            files.opened(weak, 1, || file.memory.store(1, Ordering::Relaxed));
         };
         let (first, second) = (Arc::default(), Arc::default());
         open(&first);
@@ -159,15 +159,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_be_closed_as_soon_as_it_is_shown() {
+        let files = OpenFiles::new(Arc::new(Budget::new(1 << 20)), Arc::new(BlockCache::new(0)));
+        let file: Arc<Open> = Arc::default();
+        let weak: Weak<Open> = Arc::downgrade(&file);
+        files.opened(weak, 40, || {
+            file.memory.store(40, Ordering::Relaxed);
+            files.closed(file.close());
+            assert_eq!(files.memory(), 0);
+        });
+        assert_eq!(files.memory(), 0);
+    }
+
+    #[test]
     fn what_was_not_used_is_closed_first() {
         let budget = Arc::new(Budget::new(400));
         assert_eq!(budget.tables(), 100);
         let files = OpenFiles::new(budget, Arc::new(BlockCache::new(1000)));
         let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();
         let open = |file: &Arc<Open>, memory| {
-            file.memory.store(memory, Ordering::Relaxed);
             let weak: Weak<Open> = Arc::downgrade(file);
-            files.opened(weak, memory);
+            files.opened(weak, memory, || file.memory.store(memory, Ordering::Relaxed));
         };
         open(&all[0], 40);
         open(&all[1], 40);

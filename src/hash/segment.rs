@@ -600,9 +600,9 @@ impl SegmentFile {
         }
         let open = Arc::new(self.open_file()?);
         self.used.store(true, Ordering::Relaxed);
-        self.open.store(Some(Arc::clone(&open)));
         let weak: Weak<Segment> = Weak::clone(&self.segment);
-        self.home.open_files.opened(weak, OPEN_FILE_BYTES);
+        let show = || self.open.store(Some(Arc::clone(&open)));
+        self.home.open_files.opened(weak, OPEN_FILE_BYTES, show);
         Ok(open)
     }
 

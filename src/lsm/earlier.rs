@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::state::State;
-use crate::base::{Seqno, Visibility};
+use crate::base::{HeldStates, Seqno};
 
 /// A state of before.
 #[derive(Clone)]
@@ -53,11 +53,13 @@ impl Earlier {
         self.states.is_empty()
     }
 
-    /// Lets go of what no snapshot sees, and none will see.
-    pub(super) fn forget(&mut self, visibility: &Visibility) {
+    /// Lets go of what no snapshot sees, and none will see, if it `may_go`. Until readers see this state, `held` must
+    /// live: one that is taken of what is published now may look into the state before it.
+    pub(super) fn forget(&mut self, held: &mut HeldStates<'_>, may_go: impl Fn(&State) -> bool) {
+        let published = held.published();
         self.states.retain_mut(|before| {
-            before.is_coming = before.is_coming && visibility.published() < before.to;
-            before.is_coming || visibility.is_held_between(before.from, before.to)
+            before.is_coming = before.is_coming && published < before.to;
+            before.is_coming || held.awaits(before.from, before.to) || !may_go(&before.state)
         });
         if self.states.is_empty() {
             // Nobody reads below it.

@@ -4,7 +4,8 @@
 //! Thread safety. Readers load one pointer to a [`State`] and never wait. The commit path alone applies
 //! writes and freezes memtables. Changes of the state are made under `swap`, which is held over no I/O;
 //! changes of the version are recorded in the manifest first, under `manifest`, which only flushes and
-//! compactions take. Order of locks: `manifest`, then `swap`; the lock of [`jobs`](crate::jobs) is taken alone.
+//! compactions take. Order of locks: `manifest`, then `swap`, then that of what is
+//! [held](crate::base::Visibility); the lock of [`jobs`](crate::jobs) is taken alone.
 //!
 //! Invariants: `frozen` is flushed oldest first, so the persisted state is always that of one sequence
 //! number; the log is safe up to that number before the manifest says so.
@@ -118,22 +119,32 @@ impl Tree {
 
     // ---- state ----
 
-    /// Replaces the state by what `change` makes of it.
+    /// Replaces the state by what `change` makes of it under the commit lock, where no file may be removed: it must have
+    /// all that was there. Earlier states go that only take memory: clears may come faster than they are flushed.
     fn change_state(&self, change: impl FnOnce(&mut State)) {
-        let _one = lock(&self.swap);
-        let mut next = State::clone(&self.state.load());
-        change(&mut next);
-        next.earlier.forget(&self.context.visibility);
-        let excess = self.policy.excess(&next.version, &self.shape());
-        self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
-        self.state.store(Arc::new(next));
+        self.replace_state(change, |before| before.tables().next().is_none());
     }
 
-    /// Lets go of states that no snapshot sees any more.
-    fn let_go(&self) {
-        if !self.state.load().earlier.is_empty() {
-            self.change_state(|_| {});
-        }
+    /// The same in the background, where files may go: all earlier states go that no snapshot sees any more.
+    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
+        self.replace_state(change, |_| true);
+    }
+
+    fn replace_state(&self, change: impl FnOnce(&mut State), may_go: impl Fn(&State) -> bool) {
+        let swap = lock(&self.swap);
+        let mut next = State::clone(&self.state.load());
+        // Nobody takes a snapshot until the next state is there: who reads in one goes on seeing what the other showed.
+        let mut held = self.context.visibility.held();
+        change(&mut next);
+        next.earlier.forget(&mut held, may_go);
+        let next = Arc::new(next);
+        let before = self.state.swap(Arc::clone(&next));
+        drop(held);
+        let excess = self.policy.excess(&next.version, &self.shape());
+        self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
+        drop(swap);
+        // If it is the last to hold a file, that is removed from the disk.
+        drop(before);
     }
 
     /// Freezes the active memtable at `last` and starts a new one.
@@ -288,6 +299,13 @@ impl Tree {
     /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.
     fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
         self.context.host.sync_log(load.seqno)?;
+        let taken_in = self.take_in_place(state, load);
+        // What was due meanwhile may have been in its way.
+        self.schedule_compaction();
+        taken_in
+    }
+
+    fn take_in_place(&self, state: &State, load: &Loaded) -> Result<()> {
         let claimed = self.claims.claim(|_| {
             let version = Arc::clone(&self.state.load().version);
             let tables = load.run.tables();
@@ -316,7 +334,7 @@ impl Tree {
         let removed = clearing.version.tables().map(|table| table.meta.id).collect();
         let edit = Edit { persisted: seqno, removed, added: Vec::new() };
         self.record(&mut manifest, &edit, &Version::default())?;
-        self.change_state(|state| state.set_cleared(seqno));
+        self.change_and_let_go(|state| state.set_cleared(seqno));
         self.persisted.fetch_max(seqno, Ordering::Release);
         let loaded = clearing.loads.iter().flat_map(|load| load.run.tables());
         loaded.chain(clearing.version.tables()).for_each(|table| table.set_obsolete());
@@ -424,14 +442,13 @@ impl Tree {
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
     /// no more, go on seeing it for as long as they hold it. False if a clear came first.
     fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<bool> {
-        let to = self.context.visibility.published() + 1;
         let edit = Edit { persisted: 0, removed, added: Vec::new() };
-        let is_installed = self.install(state, edit, |state, version| {
+        self.install(state, edit, |state, version| {
             let before = State { version, ..state.clone() };
+            // Not before: snapshots are taken while the manifest is written.
+            let to = self.context.visibility.published() + 1;
             state.earlier.push(to, false, &before);
-        })?;
-        self.let_go();
-        Ok(is_installed)
+        })
     }
 
     fn write(
@@ -543,7 +560,7 @@ impl Tree {
         })?;
         self.record(&mut manifest, &edit, &version)?;
         let gone = state.version.values.gone_from(&version.values);
-        self.change_state(|state| match &mut state.clearing {
+        self.change_and_let_go(|state| match &mut state.clearing {
             // It came while this was recorded: what was added goes with all the rest.
             Some(clearing) => clearing.version = version,
             None => {
@@ -702,6 +719,12 @@ impl Engine for Tree {
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
         if finished? { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    fn let_go(&self) {
+        if !self.state.load().earlier.is_empty() {
+            self.change_and_let_go(|_| {});
+        }
     }
 
     fn settle(&self) -> Result<()> {

@@ -451,7 +451,8 @@ impl KeyspaceOptions {
     }
 
     /// Keeps values of at least so many bytes, 64 or more, in files of their own, from now on: they are not written again
-    /// each time their keys are merged (WiscKey: Lu et al., FAST 2016). 0 keeps them with their keys. Default for a new
+    /// each time their keys are merged (WiscKey: Lu et al., FAST 2016). Those of a [sorted load](crate::Keyspace::load_sorted)
+    /// stay with their keys until these are merged. 0 keeps all with their keys. Default for a new
     /// keyspace: 0.
     #[must_use]
     pub fn separate_values(mut self, bytes: u32) -> Self {

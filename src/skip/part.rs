@@ -119,7 +119,7 @@ impl Part {
             obsolete: AtomicBool::new(false),
         });
         let weak: Weak<Self> = Arc::downgrade(&part);
-        home.open_files.opened(weak, memory);
+        home.open_files.opened(weak, memory, || ());
         part
     }
 

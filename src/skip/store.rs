@@ -280,25 +280,34 @@ impl Store {
 
     // ---- state ----
 
-    /// Replaces the state by what `change` makes of it.
+    /// Replaces the state by what `change` makes of it. Under the commit lock that must have all that was there: no
+    /// file is removed then.
     fn change_state(&self, change: impl FnOnce(&mut State)) {
-        let _one = lock(&self.swap);
+        let swap = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
         change(&mut next);
-        let visibility = &self.context.visibility;
-        // Until a clear is published, anybody may become a reader of what was before it.
-        let published = visibility.published();
-        next.older.retain(|older| {
-            published < older.to || visibility.is_held_between(older.from, older.to)
-        });
-        self.state.store(Arc::new(next));
+        let before = self.state.swap(Arc::new(next));
+        drop(swap);
+        // If it is the last to hold a file, that is removed from the disk.
+        drop(before);
     }
 
-    /// Lets go of files that were merged, where the snapshots are gone that saw them.
-    fn let_go(&self) {
-        if !self.state.load().older.is_empty() {
-            self.change_state(|_| ());
-        }
+    /// The same in the background, where files may go: lets go of those, too, that no snapshot sees any more.
+    fn change_and_let_go(&self, change: impl FnOnce(&mut State)) {
+        self.change_state(|state| {
+            change(state);
+            self.forget_older(state, |_| true);
+        });
+    }
+
+    /// Lets go of what no snapshot sees any more, if it `may_go`.
+    fn forget_older(&self, state: &mut State, may_go: impl Fn(&Older) -> bool) {
+        let mut held = self.context.visibility.held();
+        // Until a clear is published, anybody may become a reader of what was before it.
+        let published = held.published();
+        state.older.retain(|older| {
+            published < older.to || held.awaits(older.from, older.to) || !may_go(older)
+        });
     }
 
     fn freeze(&self, last: Seqno) {
@@ -337,7 +346,7 @@ impl Store {
         });
         let gone: Vec<_> = gone.cloned().collect();
         self.record(&mut manifest, persisted, metas)?;
-        self.change_state(|state| match &mut state.clearing {
+        self.change_and_let_go(|state| match &mut state.clearing {
             // It came while this was recorded: what is new goes with all the rest.
             Some(clearing) => change(&mut clearing.files),
             None => {
@@ -379,7 +388,7 @@ impl Store {
         };
         self.record(&mut manifest, seqno, Vec::new())?;
         let ids: Vec<_> = files.all().map(|part| part.meta.id).collect();
-        self.change_state(|state| {
+        self.change_and_let_go(|state| {
             state.clearing.take_if(|clearing| clearing.seqno == seqno);
             state.clearing.iter_mut().for_each(|later| later.files.remove(&ids));
         });
@@ -606,7 +615,8 @@ impl Store {
         let base = state.files.base.clone().filter(|_| with_base);
         let oldest = runs.last().map_or(0, |run| run.meta.after);
         let (after, from) = match with_base {
-            true => (0, base.as_ref().map_or(0, |base| base.meta.to)),
+            // What was before a clear is kept by that.
+            true => (0, base.as_ref().map_or(state.cleared, |base| base.meta.to)),
             false => (oldest, oldest),
         };
         let Some(to) = newest(frozen, runs) else { return Ok(()) };
@@ -977,6 +987,12 @@ impl Engine for Store {
         self.synchronize(&|| Ok(()))
     }
 
+    fn let_go(&self) {
+        if !self.state.load().older.is_empty() {
+            self.change_and_let_go(|_| ());
+        }
+    }
+
     fn settle(&self) -> Result<()> {
         if self.context.read_only {
             return Ok(());
@@ -1084,6 +1100,8 @@ impl Clear for Store {
         self.change_state(|state| {
             let oldest = self.oldest_unpersisted_of(state).unwrap_or(seqno);
             state.clear(seqno, memtables, oldest, has_readers);
+            // Clears may come faster than they are flushed: what only takes memory need not wait for that.
+            self.forget_older(state, |older| older.files.all().next().is_none());
         });
         self.schedule_flush();
     }

@@ -2,11 +2,16 @@
 //! is left is a prefix of what was done.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
-use turbidite::vfs::{Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, EngineKind, ErrorKind, Keyspace, Slice};
+use turbidite::vfs::{
+    Access, Effect, Errno, Fault, FaultFs, File, Fs, LockGuard, MemoryFs, Operation, PathKind,
+    PowerCut, Times,
+};
+use turbidite::{Database, Durability, EngineKind, ErrorKind, IoStats, Keyspace, Layer, Slice};
 
 use crate::setup::{ENGINES, NAME, Setup, options};
 
@@ -125,12 +130,123 @@ fn what_nobody_sees_any_more_is_given_back() {
         assert!(bytes() > 5_000_000, "{engine}: what a snapshot sees is gone");
         assert_eq!(snapshot.count(&keyspace).unwrap(), 2000);
         drop(snapshot);
-        db.settle().unwrap();
+        let start = Instant::now();
+        while engine != EngineKind::Btree && bytes() > 200_000 {
+            assert!(start.elapsed() < Duration::from_secs(20), "{engine}: it is kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // A tree gives back what is at the end of its file when it is written to.
         keyspace.put("k", "v").unwrap();
         keyspace.compact().unwrap();
         db.settle().unwrap();
         assert!(bytes() < 200_000, "{engine}: {} bytes are left", bytes());
+    }
+}
+
+#[test]
+fn what_came_after_a_clear_is_not_kept_for_snapshots_from_before() {
+    let setup = Setup::memory().engine(EngineKind::Skip);
+    let (db, keyspace) = setup.start();
+    fill(&keyspace, 0..100);
+    keyspace.persist().unwrap();
+    let snapshot = db.snapshot();
+    keyspace.clear().unwrap();
+    keyspace.load_sorted((0..100_u32).map(|number| (number.to_be_bytes(), "loaded"))).unwrap();
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    let names = setup.fs.list(&setup.path.join("keyspaces/1")).unwrap();
+    let files: Vec<_> = names.iter().filter(|name| name.ends_with(".sorted")).collect();
+    assert_eq!(files.len(), 2, "not the one from before and the one there is: {files:?}");
+    assert_eq!(snapshot.count(&keyspace).unwrap(), 100);
+}
+
+/// A file system in memory that takes its time to remove files of keyspaces, once it is told to.
+#[derive(Debug)]
+struct SlowFs {
+    inner: MemoryFs,
+    is_shut: AtomicBool,
+    removals: AtomicUsize,
+}
+
+impl Fs for SlowFs {
+    fn open(&self, path: &Path, access: Access, layer: Layer) -> turbidite::Result<Arc<dyn File>> {
+        self.inner.open(path, access, layer)
+    }
+    fn create(&self, path: &Path, layer: Layer) -> turbidite::Result<Arc<dyn File>> {
+        self.inner.create(path, layer)
+    }
+    fn remove(&self, path: &Path) -> turbidite::Result<()> {
+        if path.parent().is_some_and(|dir| dir.ends_with("keyspaces/1")) {
+            self.removals.fetch_add(1, Ordering::SeqCst);
+            while self.is_shut.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> turbidite::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn create_dir(&self, path: &Path) -> turbidite::Result<()> {
+        self.inner.create_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> turbidite::Result<()> {
+        self.inner.remove_dir(path)
+    }
+    fn list(&self, dir: &Path) -> turbidite::Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn kind(&self, path: &Path) -> turbidite::Result<Option<PathKind>> {
+        self.inner.kind(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> turbidite::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path, access: Access) -> turbidite::Result<LockGuard> {
+        self.inner.lock(path, access)
+    }
+    fn stats(&self) -> IoStats {
+        self.inner.stats()
+    }
+}
+
+#[test]
+fn writers_do_not_wait_for_files_that_go() {
+    for engine in [EngineKind::Lsm, EngineKind::Skip] {
+        let (inner, is_shut) = (MemoryFs::new(), AtomicBool::new(false));
+        let fs = Arc::new(SlowFs { inner, is_shut, removals: AtomicUsize::new(0) });
+        let setup = Setup::on(Arc::clone(&fs)).engine(engine);
+        let (db, keyspace) = setup.start();
+        fill(&keyspace, 0..100);
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        let snapshot = db.snapshot();
+        keyspace.clear().unwrap();
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        fs.is_shut.store(true, Ordering::SeqCst);
+        let before = fs.removals.load(Ordering::SeqCst);
+        drop(snapshot);
+        let settling = std::thread::spawn({
+            let db = db.clone();
+            move || db.settle()
+        });
+        let (done, outcome) = mpsc::channel();
+        let fs_too = Arc::clone(&fs);
+        std::thread::spawn(move || {
+            while fs_too.removals.load(Ordering::SeqCst) == before {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Enough to freeze a memtable.
+            fill(&keyspace, 0..1000);
+            keyspace.clear().unwrap();
+            done.send(()).unwrap();
+        });
+        let outcome = outcome.recv_timeout(Duration::from_secs(20));
+        fs.is_shut.store(false, Ordering::SeqCst);
+        outcome.unwrap_or_else(|_| panic!("{engine}: a write waits for a file to be removed"));
+        settling.join().unwrap().unwrap();
+        assert_whole(&db);
     }
 }
 

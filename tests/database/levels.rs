@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, PathKind, Times};
 use turbidite::{
@@ -286,14 +286,56 @@ fn fifo_drops_the_oldest_and_keeps_what_snapshots_see() {
     assert!(snapshot.multi_get(&keyspace, [key(999)]).unwrap()[0].is_some());
     let held = tables();
     drop(snapshot);
-    db.settle().unwrap();
-    assert!(tables() < held, "what nobody sees any more is still there");
+    let start = Instant::now();
+    while tables() >= held {
+        assert!(start.elapsed() < Duration::from_secs(20), "what nobody sees any more stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     keyspace.compact().unwrap();
     assert_eq!(keyspace.count().unwrap(), left);
     assert_whole(&db);
     drop((keyspace, db));
     let db = open(&fs);
     assert_eq!(db.open_keyspace(NAME).unwrap().count().unwrap(), left);
+}
+
+#[test]
+fn fifo_drops_nothing_from_snapshots_that_are_taken_meanwhile() {
+    let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+    let open = Database::builder(PATH).memory_budget(8 << 20);
+    let db = open.file_system(Arc::new(fs.clone())).open().unwrap();
+    let options = KeyspaceOptions::lsm().log(false).policy(Policy::Fifo { bytes: 2 << 20 });
+    let keyspace = db.keyspace(NAME, options).unwrap();
+    let other = db.keyspace("other", KeyspaceOptions::lsm()).unwrap();
+    let fill = |from: usize| {
+        (from..from + 700).for_each(|number| keyspace.put(key(number), [1; 1000]).unwrap());
+    };
+    for round in 0..2 {
+        fill(700 * round);
+        keyspace.persist().unwrap();
+    }
+    db.settle().unwrap();
+    fill(1400);
+    let slow = Effect::Delay(Duration::from_millis(100));
+    let slow = Fault::new(Operation::Write, slow);
+    fs.arm(Fault { times: Times::Always, name_contains: "manifest".into(), ..slow });
+    let persisting = std::thread::spawn({
+        let (db, keyspace) = (db.clone(), keyspace.clone());
+        move || keyspace.persist().and_then(|()| db.settle())
+    });
+    let mut taken = Vec::new();
+    for number in 0..100 {
+        other.put(key(number), "v").unwrap();
+        let snapshot = db.snapshot();
+        let found = snapshot.get(&keyspace, key(0)).unwrap();
+        taken.push((snapshot, found));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    persisting.join().unwrap().unwrap();
+    assert!(taken[0].1.is_some() && keyspace.get(key(0)).unwrap().is_none());
+    for (number, (snapshot, found)) in taken.iter().enumerate() {
+        assert_eq!(snapshot.get(&keyspace, key(0)).unwrap(), *found, "snapshot {number}");
+    }
 }
 
 #[test]

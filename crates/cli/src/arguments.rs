@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use turbidite::{CompactionLock, Database, DatabaseBuilder, Keyspace, Layer};
 
-use crate::durability::{Durability, LogArguments};
+use crate::durability::LogArguments;
 use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::size;
@@ -147,13 +147,13 @@ impl NewKeyspaceArguments {
         &self.present.keyspace
     }
 
-    /// Opens the keyspace and creates it if it is missing, with the log or without it as `durability` says.
+    /// Opens the keyspace and creates it if it is missing, with the log or without it as `log` says.
     pub(crate) fn open_or_create(
         &self,
         database: &Database,
-        durability: Durability,
+        log: &LogArguments,
     ) -> Result<Keyspace> {
-        engine::open_or_create(database, self.name(), self.engine, &self.parts, durability)
+        engine::open_or_create(database, self.name(), self.engine, &self.parts, log)
     }
 }
 

@@ -39,25 +39,14 @@ impl Durability {
             Self::Sync => turbidite::Durability::Sync,
         }
     }
-
-    /// An error if the keyspace `name`, which is there, cannot be written to like this.
-    pub(crate) fn check(self, database: &Database, name: &str) -> Result<()> {
-        let found = database.keyspaces().into_iter().find(|info| info.name == name);
-        match found {
-            Some(found) if found.logged && !self.is_logged() => Err(Failure::usage(format!(
-                "the keyspace {name:?} was created with the log: it cannot be written without it"
-            ))),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// How safe writes are when they count as done.
 #[derive(Args, Clone, Default, Debug)]
 pub(crate) struct LogArguments {
-    /// When a write counts as done
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) durability: Durability,
+    /// When a write counts as done [default: os, or none in a keyspace that was created with none]
+    #[arg(long = "durability", value_name = "DURABILITY", value_enum)]
+    wanted: Option<Durability>,
     /// The most bytes of records that the log holds back, with the durabilities buffered and manual
     /// [default: 128KiB]
     #[arg(long, value_name = "BYTES", value_parser = size::parse::<usize>)]
@@ -69,9 +58,30 @@ pub(crate) struct LogArguments {
 }
 
 impl LogArguments {
+    /// When a write to a keyspace with a log counts as done.
+    pub(crate) fn durability(&self) -> Durability {
+        self.wanted.unwrap_or_default()
+    }
+
+    /// An error if the keyspace `name`, if it is there, cannot be written to like this.
+    pub(crate) fn check(&self, database: &Database, name: &str) -> Result<()> {
+        let found = database.keyspaces().into_iter().find(|info| info.name == name);
+        let Some((found, wanted)) = found.zip(self.wanted) else { return Ok(()) };
+        match (found.logged, wanted.is_logged()) {
+            (true, false) => Err(Failure::usage(format!(
+                "the keyspace {name:?} was created with the log: it cannot be written without it"
+            ))),
+            (false, true) => Err(Failure::usage(format!(
+                "the keyspace {name:?} was created without the log: leave out --durability, or write to a keyspace \
+                 that is created with the log"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Has the database write its log like this.
     pub(crate) fn apply(&self, builder: DatabaseBuilder) -> Result<DatabaseBuilder> {
-        let durability = self.durability;
+        let durability = self.durability();
         if self.log_flush_ms.is_some() && durability != Durability::Buffered {
             return Err(Failure::usage("--log-flush-ms is for --durability buffered"));
         }

@@ -6,7 +6,7 @@ use turbidite::{
     MemtableKind, Policy, Reducer,
 };
 
-use crate::durability::Durability;
+use crate::durability::LogArguments;
 use crate::failure::{Failure, Result};
 use crate::size;
 
@@ -51,18 +51,18 @@ impl Engine {
 }
 
 /// Opens a keyspace as it was made, or makes it with `engine`, by default an LSM-tree, and without the log if
-/// `durability` is none. One that was made with another engine than the one asked for, or of something else, is an error.
+/// `log` says none. One that was made with another engine than the one asked for, or of something else, is an error.
 pub(crate) fn open_or_create(
     database: &Database,
     name: &str,
     engine: Option<Engine>,
     parts: &EngineArguments,
-    durability: Durability,
+    log: &LogArguments,
 ) -> Result<Keyspace> {
-    durability.check(database, name)?;
+    log.check(database, name)?;
     let Some(found) = database.keyspaces().into_iter().find(|info| info.name == name) else {
         let options = parts.keyspace_options(engine.unwrap_or_default())?;
-        let options = options.log(durability.is_logged());
+        let options = options.log(log.durability().is_logged());
         return Ok(database.keyspace(name, options)?);
     };
     if let Some(wanted) = engine.map(Engine::kind).filter(|wanted| *wanted != found.engine) {

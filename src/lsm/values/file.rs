@@ -116,9 +116,9 @@ impl ValueFile {
         let file = home.fs.open(&self.path(), Access::Read, home.layer())?;
         let open = Arc::new(OpenValues::new(file, home.values_owner(self.id), self.len)?);
         self.used.store(true, Ordering::Relaxed);
-        self.open.store(Some(Arc::clone(&open)));
         let weak: Weak<Self> = Arc::downgrade(self);
-        home.open_files.opened(weak, open.memory());
+        let show = || self.open.store(Some(Arc::clone(&open)));
+        home.open_files.opened(weak, open.memory(), show);
         Ok(open)
     }
 }

@@ -590,6 +590,21 @@ mod tests {
         assert_eq!(places(&Manifest::open(&home, DATABASE).unwrap().1), [(0, 7), (6, 0)]);
     }
 
+    #[test]
+    fn a_foreign_file_does_not_use_up_the_numbers() {
+        let home = sample::home();
+        let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+        for name in [MOST_IDS - 1, MOST_IDS, u64::MAX].map(|id| home.path(id)) {
+            home.fs.create(&name, home.layer()).unwrap();
+        }
+        let version = Version::default();
+        leftovers(&home, &version).unwrap().values().for_each(|&id| manifest.pass_over(id));
+        manifest.take_id();
+        manifest.record(&Edit::default(), &version).unwrap();
+        drop(manifest);
+        Manifest::open(&home, DATABASE).unwrap();
+    }
+
     proptest! {
         #[test]
         fn an_edit_comes_back_and_no_part_of_it_passes(

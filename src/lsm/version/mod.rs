@@ -110,7 +110,7 @@ impl Version {
 
     /// Bytes of the tables of a level.
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
-        self.level(level).iter().map(Run::bytes).sum()
+        self.level(level).iter().map(Run::bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -169,6 +169,20 @@ mod tests {
         let table = Arc::clone(&version.level(0)[1].tables()[0]);
         let moved = version.with(&[4], &[(Place::merged(5), table)]).unwrap();
         assert_eq!(ids(moved.tables()), [5, 2, 3, 4, 1]);
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_do_not_overflow() {
+        let home = sample::home();
+        let table = |id, keys: (&[u8], &[u8])| sample::table(&home, id, keys, u64::MAX - id, id);
+        let run = |run| Place { level: 0, run };
+        let added = [
+            (run(1), table(1, (b"a", b"b"))),
+            (run(1), table(2, (b"c", b"d"))),
+            (run(3), table(3, (b"a", b"d"))),
+        ];
+        let version = Version::default().with(&[], &added).unwrap();
+        assert_eq!((version.level(0)[1].bytes(), version.level_bytes(0)), (u64::MAX, u64::MAX));
     }
 
     #[test]

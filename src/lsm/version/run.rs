@@ -95,9 +95,9 @@ impl Run {
         !self.overlapping(&table.meta.smallest, &table.meta.largest).is_empty()
     }
 
-    /// Bytes of its tables.
+    /// Bytes of its tables; the most there are if a manifest makes them more.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables().iter().map(|table| table.meta.len).sum()
+        self.tables().iter().fold(0, |bytes, table| bytes.saturating_add(table.meta.len))
     }
 }
 

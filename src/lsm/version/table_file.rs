@@ -18,8 +18,10 @@ use crate::lsm::values::Share;
 use crate::options::KeyFile;
 use crate::vfs::{Access, File, Fs, Layer};
 
-/// Larger than the number of any file.
+/// Larger than any number that a manifest has.
 pub(crate) const MOST_IDS: u64 = 1 << 56;
+/// Larger than the number in the name of any file that is ours. A foreign file must not use up the numbers there are.
+const MOST_NAMED: u64 = 1 << 48;
 
 /// What the manifest says of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,7 +96,7 @@ impl Home {
         let digits = name.strip_suffix(".table").or_else(|| name.strip_suffix(".values"))?;
         let id =
             digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
-        (id < MOST_IDS).then_some(id)
+        (id < MOST_NAMED).then_some(id)
     }
 }
 
@@ -216,9 +218,9 @@ impl TableFile {
         self.check(&table)?;
         let table = Arc::new(table);
         self.used.store(true, Ordering::Relaxed);
-        self.open.store(Some(Arc::clone(&table)));
         let weak: Weak<Self> = Arc::downgrade(self);
-        home.open_files.opened(weak, table.memory());
+        let show = || self.open.store(Some(Arc::clone(&table)));
+        home.open_files.opened(weak, table.memory(), show);
         Ok(table)
     }
 }

@@ -37,7 +37,7 @@ impl Arguments {
         }
         let database = self.database.open_to_change(&self.log)?;
         let keyspace = database.open_keyspace(&self.keyspace)?;
-        self.log.durability.check(&database, keyspace.name())?;
+        self.log.check(&database, keyspace.name())?;
         keyspace.clear()?;
         // What nobody needs any more goes now, not at the next opening.
         keyspace.persist()?;

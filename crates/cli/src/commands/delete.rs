@@ -37,7 +37,7 @@ impl Arguments {
         let keys = keys?;
         let database = self.database.open_to_change(&self.log)?;
         let keyspace = self.keyspace.open(&database)?;
-        self.log.durability.check(&database, keyspace.name())?;
+        self.log.check(&database, keyspace.name())?;
         let mut batch = database.batch();
         for key in keys {
             batch.delete(&keyspace, key);

@@ -130,10 +130,9 @@ impl Arguments {
         let start = Instant::now();
         let database = self.database.open_or_create(&self.log)?;
         // First what may not be what is asked for: the order must not say anything about records of others.
-        let durability = self.log.durability;
-        let records = self.keyspace.open_or_create(&database, durability)?;
+        let records = self.keyspace.open_or_create(&database, &self.log)?;
         let (told, engine) = (records.clone(), records.stats().engine);
-        let order = Order::open_or_create(&database, self.keyspace.name(), durability)?;
+        let order = Order::open_or_create(&database, self.keyspace.name(), &self.log)?;
         let mut loader = Loader::new(&database, records, order, self.batch as usize)?;
         front.iter().for_each(|text| loader.verbatim(text));
 

@@ -43,7 +43,7 @@ impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
         let (key, value) = (self.notation.read(&self.key)?, self.notation.read(&self.value)?);
         let database = self.database.open_or_create(&self.log)?;
-        self.keyspace.open_or_create(&database, self.log.durability)?.put(key, value)?;
+        self.keyspace.open_or_create(&database, &self.log)?.put(key, value)?;
         Ok(database.close()?)
     }
 }

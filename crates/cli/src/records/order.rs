@@ -18,7 +18,7 @@
 use turbidite::{Database, Error, ErrorKind, Keyspace};
 
 use super::lines::Ending;
-use crate::durability::Durability;
+use crate::durability::LogArguments;
 use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 
@@ -88,10 +88,10 @@ impl Order {
     pub(crate) fn open_or_create(
         database: &Database,
         name: &str,
-        durability: Durability,
+        log: &LogArguments,
     ) -> Result<Self> {
         let (name, parts) = (format!("{name}{SUFFIX}"), EngineArguments::default());
-        engine::open_or_create(database, &name, Some(Engine::Lsm), &parts, durability).map(Self)
+        engine::open_or_create(database, &name, Some(Engine::Lsm), &parts, log).map(Self)
     }
 
     /// The order beside `name`, if it was filled by an import.

@@ -107,7 +107,7 @@ impl Plan {
     /// The options of the keyspace under test.
     pub(crate) fn keyspace_options(&self) -> Result<KeyspaceOptions> {
         let options = self.parts.keyspace_options(self.engine)?;
-        Ok(options.layer(self.file).log(self.log.durability.is_logged()))
+        Ok(options.layer(self.file).log(self.log.durability().is_logged()))
     }
 
     /// What was chosen that is not the default and has no name of its own in the figures.

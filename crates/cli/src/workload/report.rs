@@ -106,7 +106,7 @@ impl Measurement {
             "block_size": plan.file.block_size().unwrap_or(0),
             "page_cache_pages": plan.file.page_cache_pages().unwrap_or(0),
             "log_file": plan.log_file.to_string(),
-            "durability": name(plan.log.durability),
+            "durability": name(plan.log.durability()),
             "phase": name(self.phase),
             "keys": name(plan.keys),
             "order": name(plan.order),
@@ -346,7 +346,7 @@ impl Heading<'_> {
             engine_with_sizes(plan),
             with_sizes(plan.file),
             plan.log_file,
-            name(plan.log.durability),
+            name(plan.log.durability()),
             match plan.keys {
                 Keys::Number => format!("{} order", name(plan.order)),
                 Keys::Study => String::from("keys of the study"),

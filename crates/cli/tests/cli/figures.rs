@@ -162,6 +162,11 @@ fn options_of_keyspaces() {
         place.run(&[&["put", "DB", "k", "x", "--keyspace", "lsm"], wrong].concat()).bad(2);
     }
     place.run(&["delete", "DB", "k", "--keyspace", "lsm", "--durability", "none"]).bad(2);
+    for wrong in ["os", "sync", "buffered", "manual"] {
+        let put = ["put", "DB", "k", "x", "--keyspace", "plain", "--durability", wrong];
+        place.run(&put).bad(2);
+    }
+    place.run(&["put", "DB", "k", "x", "--keyspace", "plain"]).good();
     place.run(&["delete", "DB", "k", "--keyspace", "plain", "--durability", "none"]).good();
     assert_eq!(place.run(&["get", "DB", "k", "--keyspace", "lsm"]).text(), "w\n");
 }
