@@ -2,6 +2,7 @@
 //! once; what is loaded takes its place; what a policy drops stays for those who see it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -307,32 +308,37 @@ fn fifo_drops_nothing_from_snapshots_that_are_taken_meanwhile() {
     let options = KeyspaceOptions::lsm().log(false).policy(Policy::Fifo { bytes: 2 << 20 });
     let keyspace = db.keyspace(NAME, options).unwrap();
     let other = db.keyspace("other", KeyspaceOptions::lsm()).unwrap();
-    let fill = |from: usize| {
-        (from..from + 700).for_each(|number| keyspace.put(key(number), [1; 1000]).unwrap());
+    let fill = |numbers: Range<usize>| {
+        numbers.for_each(|number| keyspace.put(key(number), [1; 1000]).unwrap());
     };
-    for round in 0..2 {
-        fill(700 * round);
+    for round in 0..4 {
+        fill(400 * round..400 * (round + 1));
         keyspace.persist().unwrap();
     }
     db.settle().unwrap();
-    fill(1400);
     let slow = Effect::Delay(Duration::from_millis(100));
     let slow = Fault::new(Operation::Write, slow);
     fs.arm(Fault { times: Times::Always, name_contains: "manifest".into(), ..slow });
-    let persisting = std::thread::spawn({
-        let (db, keyspace) = (db.clone(), keyspace.clone());
-        move || keyspace.persist().and_then(|()| db.settle())
-    });
     let mut taken = Vec::new();
-    for number in 0..100 {
-        other.put(key(number), "v").unwrap();
-        let snapshot = db.snapshot();
-        let found = snapshot.get(&keyspace, key(0)).unwrap();
-        taken.push((snapshot, found));
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    persisting.join().unwrap().unwrap();
-    assert!(taken[0].1.is_some() && keyspace.get(key(0)).unwrap().is_none());
+    std::thread::scope(|scope| {
+        let persisting = scope.spawn(|| {
+            fill(1600..2300);
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+        });
+        for number in 0.. {
+            other.put(key(number), "v").unwrap();
+            let snapshot = db.snapshot();
+            let found = snapshot.get(&keyspace, key(0)).unwrap();
+            taken.push((snapshot, found));
+            if persisting.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert!(taken[0].1.is_some(), "it is dropped too early for this");
+    assert!(keyspace.get(key(0)).unwrap().is_none(), "it is not dropped");
     for (number, (snapshot, found)) in taken.iter().enumerate() {
         assert_eq!(snapshot.get(&keyspace, key(0)).unwrap(), *found, "snapshot {number}");
     }

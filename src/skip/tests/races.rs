@@ -85,7 +85,7 @@ fn a_snapshot_in_the_middle_of_memtables_keeps_what_it_sees() {
     drop(flushes);
     assert_eq!((rig.get("odd", 20), rig.get("even", 20)), (Some(19), Some(20)));
     assert_eq!((rig.get("odd", 15), rig.get("even", 15)), (Some(15), Some(14)));
-    assert!(!rig.visibility().release(15), "nothing is kept but in runs");
+    assert!(rig.visibility().release(15), "the runs are kept for it");
 }
 
 #[test]
