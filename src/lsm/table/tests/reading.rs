@@ -152,7 +152,8 @@ fn memory_is_counted() {
 fn what_does_not_stay_takes_no_memory_and_is_read_once() {
     let entries = numbered(5000);
     // A point index that does not lie at a multiple of its lines is copied, which depends on where the file is in memory.
-    let options = |block_size, bits| TableOptions { points: Some(false), ..options(block_size, bits) };
+    let options =
+        |block_size, bits| TableOptions { points: Some(false), ..options(block_size, bits) };
     let memory = |kept| table_with(&entries, &options(4096, 10), true, None, kept).1.memory();
     let [none, filter, keys, both] =
         [KeyFile::None, KeyFile::Filter, KeyFile::Keys, KeyFile::KeysAndFilter].map(memory);
