@@ -100,7 +100,7 @@ pub type LockGuard = Box<dyn Send + Sync>;
 /// A file system. Paths are used as given. All methods may be called from any thread.
 ///
 /// A file system of the outside world offers the layers [`Layer::Mmap`], [`Layer::Positional`] and
-/// [`Layer::Direct`], and gives [`Error::Unsupported`](crate::Error::Unsupported) for others. Direct is *raw*
+/// [`Layer::Direct`], and gives [`Error::Unsupported`] for others. Direct is *raw*
 /// there: offsets, lengths and addresses must be multiples of the block size (addresses at most of 4096), or
 /// the call fails; a read may reach to the end of the block that the file's end lies in, and finds zeros behind
 /// the end. Where there is no direct I/O, opening is `Unsupported` and creates nothing.
@@ -123,7 +123,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn kind(&self, path: &Path) -> Result<Option<PathKind>>;
     /// Makes the names in a directory safe from power loss.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
-    /// Takes the lock named by the file `path` at once or gives [`Error::Locked`](crate::Error::Locked).
+    /// Takes the lock named by the file `path` at once or gives [`Error::Locked`].
     /// Exclusive with [`Access::Write`], creating the file if needed; shared with [`Access::Read`],
     /// creating nothing: with no such file there is nobody to keep out, and a guard is given all the same.
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard>;
