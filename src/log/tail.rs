@@ -33,7 +33,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::record;
+use super::record::{self, Record};
 use super::segment::{SEGMENT_HEADER, Segment};
 use crate::base::{View, checksum};
 use crate::error::{Error, Result};
@@ -178,7 +178,8 @@ impl Left {
         self.header.segment == identity
     }
 
-    /// The bytes of its segment, whose file has `written`, with what the tail has: all up to its last whole record.
+    /// The bytes of its segment, whose file has `written`, with the records that the tail has. Nothing else of it counts:
+    /// between them there may be remains of other rounds.
     pub(super) fn complete(&self, written: View) -> View {
         let Header { segment: identity, start, .. } = self.header;
         if start < SEGMENT_HEADER || start >= written.len() as u64 {
@@ -186,14 +187,14 @@ impl Left {
         }
         let start = start as usize;
         let len = self.bytes.len().min(written.len() - start);
-        let mut bytes = written[..start + len].to_vec();
-        bytes[start..].copy_from_slice(&self.bytes[..len]);
-        let mut end = start;
-        record::traces(&bytes, start, identity, |offset, record| {
-            end = record.map_or(end, |record| offset + record.len());
+        let mut bytes = written.to_vec();
+        // Records are valid only at their offset in the segment.
+        let mut shown = written[..start].to_vec();
+        shown.extend_from_slice(&self.bytes[..len]);
+        record::traces(&shown, start, identity, |offset, record| {
+            let range = offset..offset + record.map_or(0, Record::len);
+            bytes[range.clone()].copy_from_slice(&shown[range]);
         });
-        bytes.truncate(end);
-        bytes.extend_from_slice(&written[end..]);
         bytes.into()
     }
 }
@@ -257,6 +258,35 @@ mod tests {
         assert!(left(&fs).is_none());
         remove(&fs, DIR.as_ref()).unwrap();
         remove(&fs, DIR.as_ref()).unwrap();
+    }
+
+    #[test]
+    fn what_the_segment_has_is_not_overwritten_by_remains() {
+        let fs = MemoryFs::new();
+        fs.create_dir(DIR.as_ref()).unwrap();
+        let mut tail = Tail::create(&fs, DIR.as_ref(), 7).unwrap();
+        let file = fs.create(&Path::new(DIR).join("000001.log"), Layer::Positional).unwrap();
+        let segment = Segment { number: 1, identity: 9, capacity: 1000, file };
+        let bytes = round(&[b"one", b"two", b"three"], 9, 100);
+        assert!(tail.note(&segment, 100, &bytes, 0).unwrap());
+        // A sector of another round came between.
+        fs.corrupt(&path(DIR.as_ref()), 64 + 30, 0xff).unwrap();
+        let mut written = vec![0; 1000];
+        written[100..100 + bytes.len()].copy_from_slice(&bytes);
+        assert_eq!(*left(&fs).unwrap().complete(View::from(written.clone())), *written);
+    }
+
+    #[test]
+    fn a_newer_format_is_refused() {
+        let fs = MemoryFs::new();
+        fs.create_dir(DIR.as_ref()).unwrap();
+        let mut header = Header { database: 7, segment: 9, start: 64 }.bytes();
+        header[8] += 1;
+        let sum = checksum::bound(7, 0, &header[..60]);
+        header[60..].copy_from_slice(&sum.to_le_bytes());
+        fs.write_file(&path(DIR.as_ref()), &header).unwrap();
+        let error = Left::read(&fs, DIR.as_ref(), 7).unwrap_err();
+        assert_eq!(error.kind(), crate::error::ErrorKind::NewerFormat);
     }
 
     #[test]
