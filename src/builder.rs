@@ -166,7 +166,7 @@ impl DatabaseBuilder {
     }
 
     /// How the log's files are reached. Default: [`Layer::Mmap`], which makes an acknowledged write cost a
-    /// copy of memory; with [`Layer::Positional`] it costs a system call, in blocks one that moves at least a
+    /// copy of memory, to a mapped file of 64 KiB that is written to the log when it is full; with [`Layer::Positional`] it costs a system call, in blocks one that moves at least a
     /// whole block. A page cache of the log takes its memory from the
     /// [memory budget](Self::memory_budget).
     pub fn log_layer(mut self, layer: Layer) -> Self {

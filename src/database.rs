@@ -700,7 +700,7 @@ impl Inner {
     fn flushed_log(&self) -> Result<Option<Seqno>> {
         let mut pen = self.committer().pen()?;
         let Some(writer) = pen.log() else { return Ok(None) };
-        writer.flush()?;
+        writer.write_out()?;
         Ok(Some(writer.last()))
     }
 }

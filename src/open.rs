@@ -26,7 +26,7 @@ use crate::contract::{self, Background, Context, Host};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::housekeeper::Bell;
-use crate::log::{Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
+use crate::log::{LOG_VERSION, Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::reducer::Reducers;
 use crate::stats::RecoveryReport;
@@ -574,10 +574,10 @@ fn continue_log(
         }
         let segments =
             Arc::new(Segments::new(fs, dir, shared.database, layer, shared.budget.memtable, next));
-        let writer = Writer::start(Arc::clone(&segments))?.with_buffer(options.log_buffer);
+        let writer = Writer::start(Arc::clone(&segments))?;
         shared.fs.sync_dir(&shared.path)?;
         catalog.progress(writer.segment().number, &[])?;
-        return Ok((segments, writer));
+        return Ok((segments, writer.with_buffer(options.log_buffer).with_tail()));
     };
     let found = log.found();
     let segments =
@@ -587,7 +587,8 @@ fn continue_log(
         segments.add_closed(read.number, read.capacity, read.last);
     }
     let segment = segments.reopen(end.number, end.capacity)?;
-    let writer = if found.dropped_bytes > 0 || last > found.last {
+    let is_old = end.version < LOG_VERSION;
+    let writer = if found.dropped_bytes > 0 || last > found.last || is_old {
         leave_torn(&segments, segment, end, found, last)?
     } else {
         Writer::resume(Arc::clone(&segments), segment, end.end, last)?
@@ -596,7 +597,7 @@ fn continue_log(
         segments.add_recyclable(number, len);
     }
     segments.trim();
-    Ok((segments, writer.with_buffer(options.log_buffer)))
+    Ok((segments, writer.with_buffer(options.log_buffer).with_tail()))
 }
 
 /// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and

@@ -36,7 +36,7 @@ pub struct LogStats {
     /// Bytes reserved for them.
     pub bytes: u64,
     /// Bytes written to them since the database was opened, as the file layer counts them: a part of
-    /// [`Stats::io`]. 0 if it is open for reading only.
+    /// [`Stats::io`], which counts what is copied into the mapped tail of the log, too. 0 if it is open for reading only.
     pub written_bytes: u64,
 }
 

@@ -213,7 +213,13 @@ impl Committer {
     pub(crate) fn finish(&self) {
         let leader_at_work = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.sync_done.wait_while(leader_at_work, |at_work| *at_work));
-        self.pen.lock().unwrap_or_else(PoisonError::into_inner).writer = None;
+        let writer = self.pen.lock().unwrap_or_else(PoisonError::into_inner).writer.take();
+        // Of a log in an unknown state nothing is touched.
+        if let Some(writer) = writer.filter(|_| self.check_poison().is_ok())
+            && let Err(error) = writer.finish()
+        {
+            log::warn!("the next opening will have to complete the log: {error}");
+        }
     }
 
     /// Syncs all that is appended by now.

@@ -16,11 +16,12 @@ pub(crate) mod edits;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod segment;
+mod tail;
 #[cfg(test)]
 mod tests;
 pub(crate) mod writer;
 
 pub(crate) use edits::EditLog;
 pub(crate) use reader::{Log, ReadSegment, Recovered, Writes};
-pub(crate) use segment::{Segment, Segments, path as segment_path};
+pub(crate) use segment::{FORMAT_VERSION as LOG_VERSION, Segment, Segments, path as segment_path};
 pub(crate) use writer::Writer;

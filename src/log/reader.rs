@@ -14,6 +14,8 @@
 //! that names a synced number which this segment does not reach. It is behind the segment's end, and so proves
 //! damage if the next segment is missing, cut off or unreadable.
 //!
+//! What the [tail](super::tail) has of a segment is read as if it were there.
+//!
 //! An I/O error is never taken for the end of the log.
 
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 
 use super::record::{self, Record, RecordKind};
 use super::segment::{self, Header, SEGMENT_HEADER};
+use super::tail;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::RecoveryMode;
@@ -54,6 +57,8 @@ pub(crate) struct ReadSegment {
     before: Seqno,
     /// Where its last write ends; marks may follow.
     writes_end: u64,
+    /// The version of its format.
+    pub(crate) version: u32,
 }
 
 /// What recovery found.
@@ -86,13 +91,19 @@ struct Opened {
     file: Arc<dyn File>,
     len: u64,
     capacity: u64,
+    version: u32,
     link: Option<Link>,
+    /// All of it, if the tail has a part.
+    completed: Option<View>,
 }
 
 impl Opened {
     /// The whole segment, in memory.
     fn bytes(&self) -> Result<View> {
-        self.file.view(0..self.len)
+        match &self.completed {
+            Some(bytes) => Ok(bytes.clone()),
+            None => self.file.view(0..self.len),
+        }
     }
 }
 
@@ -148,14 +159,17 @@ impl Log {
 
     /// Whether there are writes in any segment in `dir`, or anything but segments of this database.
     pub(crate) fn has_writes(fs: &dyn Fs, dir: &Path, database: u64) -> Result<bool> {
-        for name in fs.list(dir)? {
-            let Some(number) = segment::number_of(&name) else { return Ok(true) };
+        let tail = tail::Left::read(fs, dir, database)?;
+        for name in fs.list(dir)?.iter().filter(|name| !tail::is_tail(name)) {
+            let Some(number) = segment::number_of(name) else { return Ok(true) };
             let path = segment::path(dir, number);
             let file = fs.open(&path, Access::Read, Layer::Positional)?;
             let bytes = file.view(0..file.len()?)?;
             segment::read_header(&path, &bytes, database, number)?;
             let is_write = |record: &Record<'_>| record.kind == RecordKind::Write;
             let identity = segment::identity(database, number);
+            let tail = tail.as_ref().filter(|tail| tail.is_of(identity));
+            let bytes = tail.map_or(bytes.clone(), |tail| tail.complete(bytes));
             if record::remains(&bytes, SEGMENT_HEADER as usize, identity, is_write).proof {
                 return Ok(true);
             }
@@ -170,20 +184,23 @@ impl Log {
 
     /// Makes what was read safe from power loss: it may have been in memory only, and nothing may be
     /// built on it before it is safe. What is not known to have been synced is written again, because after
-    /// a failed sync the system may think it written.
+    /// a failed sync the system may think it written. The tail, which is not needed any more then, is removed.
     pub(crate) fn sync(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
         for read in &self.found.chain {
             let opened = &self.segments[&read.number];
-            let is_synced = read.before < self.found.synced && read.last <= self.found.synced;
+            let is_synced = read.before < self.found.synced
+                && read.last <= self.found.synced
+                && opened.completed.is_none();
             // The marks behind the last write are never known to be synced, but the next link counts on them.
             let from = if is_synced { read.writes_end } else { 0 };
             if from < read.end {
                 let file = fs.open(opened.file.path(), Access::Write, Layer::Positional)?;
-                let bytes = file.view(from..read.end)?;
-                file.write_at(from, &bytes)?;
+                let bytes = opened.bytes()?;
+                file.write_at(from, &bytes[from as usize..read.end as usize])?;
                 file.sync()?;
             }
         }
+        tail::remove(fs, dir)?;
         fs.sync_dir(dir)
     }
 
@@ -248,8 +265,9 @@ impl Log {
                 }
                 end += record.len() as u64;
             }
-            let capacity = opened.capacity;
-            found.chain.push(ReadSegment { number, capacity, end, before, last, writes_end });
+            let &Opened { capacity, version, .. } = opened;
+            let read = ReadSegment { number, capacity, end, before, last, writes_end, version };
+            found.chain.push(read);
             let follows = |link: &Link| {
                 (link.previous, link.previous_end, link.previous_last) == (number, end, last)
             };
@@ -295,6 +313,8 @@ impl Log {
 /// Step 1: opens the segments from `floor` on; the others are listed with their length.
 fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Log> {
     let mut segments = BTreeMap::new();
+    // Before the segments: what is written out meanwhile is in them.
+    let tail = tail::Left::read(fs, dir, database)?;
     let mut found = Recovered { largest_number: floor, ..Recovered::default() };
     for number in fs.list(dir)?.iter().filter_map(|name| segment::number_of(name)) {
         found.largest_number = found.largest_number.max(number);
@@ -309,16 +329,23 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
             found.unused.push((number, len));
             continue;
         }
-        let bytes = file.view(0..len.min(FRONT))?;
         let identity = segment::identity(database, number);
+        let completed = match &tail {
+            Some(tail) if tail.is_of(identity) => Some(tail.complete(file.view(0..len)?)),
+            _ => None,
+        };
+        let bytes = match &completed {
+            Some(bytes) => bytes.slice(0..len.min(FRONT) as usize),
+            None => file.view(0..len.min(FRONT))?,
+        };
         let link = record::parse(&bytes, SEGMENT_HEADER as usize, identity)
             .and_then(|record| link(&record));
-        let capacity = match segment::read_header(&path, &bytes, database, number)? {
-            Header::Valid { capacity } if link.is_some() && len != capacity => {
+        let (capacity, version) = match segment::read_header(&path, &bytes, database, number)? {
+            Header::Valid { capacity, .. } if link.is_some() && len != capacity => {
                 let what = format!("the log segment has {len} bytes and should have {capacity}");
                 return Err(Error::corruption(&path, len.min(capacity), what));
             }
-            Header::Valid { capacity } => capacity,
+            Header::Valid { capacity, version } => (capacity, version),
             // The header was synced before the link was written.
             Header::Damaged | Header::Unused if link.is_some() => {
                 return Err(Error::corruption(
@@ -327,9 +354,9 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
                     "the header of the log segment is damaged",
                 ));
             }
-            Header::Damaged | Header::Unused => len,
+            Header::Damaged | Header::Unused => (len, 0),
         };
-        segments.insert(number, Opened { file, len, capacity, link });
+        segments.insert(number, Opened { file, len, capacity, version, link, completed });
     }
     Ok(Log { database, segments, found })
 }

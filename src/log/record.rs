@@ -121,20 +121,30 @@ pub(crate) fn remains(
     identity: u64,
     mut proves: impl FnMut(&Record<'_>) -> bool,
 ) -> Remains {
-    let pattern = identity.to_le_bytes();
     let mut found = Remains { bytes: 0, proof: false };
-    let mut at = end;
+    traces(file, end, identity, |offset, record| {
+        let past = offset + record.map_or(HEADER, Record::len);
+        found.proof |= record.is_some_and(&mut proves);
+        found.bytes = found.bytes.max((past.min(file.len()) - end) as u64);
+    });
+    found
+}
+
+/// Shows to `visit` what has the identity where records have it, from `from` on: the offset, and the record if it is valid.
+pub(super) fn traces(
+    file: &[u8],
+    from: usize,
+    identity: u64,
+    mut visit: impl FnMut(usize, Option<&Record<'_>>),
+) {
+    let pattern = identity.to_le_bytes();
+    let mut at = from;
     while let Some(next) = find(file.get(at + 8..).unwrap_or_default(), pattern) {
         let offset = at + next;
-        let mut past = offset + HEADER;
-        if let Some(record) = parse(file, offset, identity) {
-            past = offset + record.len();
-            found.proof |= proves(&record);
-        }
-        found.bytes = found.bytes.max((past.min(file.len()) - end) as u64);
-        at = if past > offset + HEADER { past } else { offset + 1 };
+        let record = parse(file, offset, identity);
+        visit(offset, record.as_ref());
+        at = offset + record.map_or(1, |record| record.len());
     }
-    found
 }
 
 /// Where `pattern` first occurs in `bytes`.

@@ -14,22 +14,23 @@
 //!     60     4  checksum of bytes 0..60, bound to (identity of this life, 0)
 //! ```
 //! and is followed by records from byte 64 on. A segment is prepared whole before the writer needs it:
-//! its space is reserved and its pages are present, so that appending is a copy of memory where the layer
-//! maps files. Length and header are synced before the first record, the link, is written: where there is a
+//! its space is reserved. Length and header are synced before the first record, the link, is written: where there is a
 //! link, another length or a bad header is damage and never the work of a power loss.
 //!
 //! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use super::tail::{self, Tail};
 use crate::base::{Seqno, checksum, hash};
 use crate::error::{Error, Result};
-use crate::vfs::{Access, File, Fs, Hint, Layer};
+use crate::vfs::{Access, File, Fs, Layer};
 
 pub(crate) const MAGIC: [u8; 8] = *b"TBD-LOG\n";
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Version 1 had no tail: who knows only that must not open a log whose end may be in one.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Bytes of a segment's header, and the offset of its first record.
 pub(crate) const SEGMENT_HEADER: u64 = 64;
 /// What a device writes whole or not at all.
@@ -74,8 +75,10 @@ struct State {
     /// Oldest first.
     closed: Vec<Closed>,
     /// Its number is above that of every segment the writer was given, or is being given: whoever plans a
-    /// later one takes or gives up the spare under the same lock.
+    /// later one takes or gives up the spare under the same lock, when none is being prepared.
     spare: Option<Segment>,
+    /// Whether a spare is being prepared.
+    is_preparing: bool,
     /// Number and capacity of files that may be overwritten.
     recyclable: Vec<(u64, u64)>,
     next_number: u64,
@@ -98,16 +101,31 @@ impl State {
     }
 }
 
+/// Takes note at its end, even by a panic, that no spare is being prepared.
+struct Preparing<'a>(&'a Segments);
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_preparing = false;
+        self.0.prepared.notify_all();
+    }
+}
+
 /// All segments of one database.
 #[derive(Debug)]
 pub(crate) struct Segments {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     database: u64,
+    /// By which segments are written.
     layer: Layer,
+    /// Whether the newest bytes go through a mapping, the tail.
+    is_mapped: bool,
     /// The capacity that segments grow to.
     largest: u64,
     state: Mutex<State>,
+    /// Told when a spare has been prepared, or could not be.
+    prepared: Condvar,
 }
 
 impl Segments {
@@ -122,7 +140,16 @@ impl Segments {
     ) -> Self {
         let state = State { next_number, ..State::default() };
         let largest = (memtable as u64).clamp(*LARGEST.start(), *LARGEST.end());
-        Self { fs, dir, database, layer, largest, state: Mutex::new(state) }
+        Self {
+            fs,
+            dir,
+            database,
+            layer: layer.for_writing(),
+            is_mapped: layer == Layer::Mmap,
+            largest,
+            state: Mutex::new(state),
+            prepared: Condvar::new(),
+        }
     }
 
     /// The capacity of the segment after one of `current` bytes.
@@ -184,12 +211,13 @@ impl Segments {
         wipe(&*file, 0..len.min(SECTOR as u64))
     }
 
-    /// The next segment to write, with room for a record of `need` bytes. Takes the prepared one, or
-    /// prepares one now.
+    /// The next segment to write, with room for a record of `need` bytes. Takes the prepared one, waits for it if it is
+    /// being prepared, or prepares one now.
     pub(crate) fn take_next(&self, need: u64) -> Result<Segment> {
         let need = need + SEGMENT_HEADER;
         let plan = {
-            let mut state = self.lock();
+            let state = self.prepared.wait_while(self.lock(), |state| state.is_preparing);
+            let mut state = state.unwrap_or_else(PoisonError::into_inner);
             if let Some(spare) = state.spare.take() {
                 if spare.capacity >= need {
                     state.current_capacity = spare.capacity.min(self.largest);
@@ -210,24 +238,16 @@ impl Segments {
     pub(crate) fn prepare_spare(&self) -> Result<()> {
         let plan = {
             let mut state = self.lock();
-            if state.spare.is_some() {
+            if state.spare.is_some() || state.is_preparing {
                 return Ok(());
             }
+            state.is_preparing = true;
             self.plan(&mut state, 0)
         };
+        let _preparing = Preparing(self);
         let segment = self.prepare(plan)?;
-        self.offer_spare(segment);
+        self.lock().spare = Some(segment);
         Ok(())
-    }
-
-    /// Takes `segment` for the spare, unless the writer has planned a later one itself in the meantime.
-    fn offer_spare(&self, segment: Segment) {
-        let mut state = self.lock();
-        if state.next_number == segment.number + 1 && state.spare.is_none() {
-            state.spare = Some(segment);
-        } else {
-            state.recyclable.push((segment.number, segment.capacity));
-        }
     }
 
     /// Notes that the writer has left `segment`, whose last record (or the one before it) has `last`.
@@ -300,6 +320,20 @@ impl Segments {
         Plan { number, capacity, recycled }
     }
 
+    /// A tail for these segments, if their layer maps files.
+    pub(super) fn make_tail(&self) -> Result<Option<Tail>> {
+        if !self.is_mapped {
+            return Ok(None);
+        }
+        self.remove_tail()?;
+        Tail::create(&*self.fs, &self.dir, self.database).map(Some)
+    }
+
+    /// Removes the tail: all it has is in the segments.
+    pub(super) fn remove_tail(&self) -> Result<()> {
+        tail::remove(&*self.fs, &self.dir)
+    }
+
     /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both safe
     /// from power loss and its pages present.
     fn prepare(&self, Plan { number, capacity, recycled }: Plan) -> Result<Segment> {
@@ -323,7 +357,6 @@ impl Segments {
             }
             return Err(error);
         }
-        file.advise(0..capacity, Hint::WillWrite);
         self.lock().files.push(Arc::clone(&file));
         Ok(Segment { number, identity, capacity, file })
     }
@@ -386,6 +419,8 @@ pub(crate) enum Header {
     Valid {
         /// The length the file must have.
         capacity: u64,
+        /// The version of its format.
+        version: u32,
     },
     /// It is whole, but of an earlier life of the file, or was never written: nothing here was ever
     /// acknowledged as synced.
@@ -416,13 +451,17 @@ pub(crate) fn read_header(file: &Path, bytes: &[u8], database: u64, number: u64)
     if word(16) != database {
         return Err(Error::corruption(file, 16, "this log segment belongs to another database"));
     }
-    Ok(if word(24) == number { Header::Valid { capacity: word(32) } } else { Header::Unused })
+    Ok(if word(24) == number {
+        Header::Valid { capacity: word(32), version }
+    } else {
+        Header::Unused
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::MemoryFs;
+    use crate::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation};
 
     const DIR: &str = "/log";
 
@@ -433,14 +472,26 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_that_comes_too_late_is_given_up() {
+    fn a_spare_that_is_being_prepared_is_waited_for() {
         let segments = segments();
-        let plan = segments.plan(&mut segments.lock(), 0);
-        let late = segments.prepare(plan).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..200).for_each(|_| segments.prepare_spare().unwrap()));
+            for number in 1..=200 {
+                assert_eq!(segments.take_next(0).unwrap().number, number);
+            }
+        });
+        assert!(segments.lock().recyclable.is_empty());
+    }
+
+    #[test]
+    fn a_spare_that_cannot_be_prepared_keeps_nobody_waiting() {
+        let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+        faults.create_dir(DIR.as_ref()).unwrap();
+        let segments =
+            Segments::new(Arc::new(faults.clone()), DIR.into(), 7, Layer::Positional, 0, 1);
+        faults.arm(Fault::new(Operation::Sync, Effect::Fail(Errno::Raw(5))));
+        assert!(segments.prepare_spare().is_err());
         assert_eq!(segments.take_next(0).unwrap().number, 2);
-        segments.offer_spare(late);
-        assert_eq!(segments.lock().recyclable, [(1, SMALLEST)]);
-        assert_eq!(segments.take_next(0).unwrap().number, 3);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Setup {
         let fs = MemoryFs::new();
         fs.create_dir(DIR.as_ref()).unwrap();
         let segments = segments(&fs, layer, 1);
-        let writer = Writer::start(Arc::clone(&segments)).unwrap();
+        let writer = Writer::start(Arc::clone(&segments)).unwrap().with_tail();
         Self { layer, fs, segments, writer }
     }
 
@@ -90,6 +90,7 @@ impl Setup {
     /// Goes on behind what `log` found, in a new segment, with the number after `last`.
     fn go_on(self, log: &Log, last: Seqno) -> Self {
         let Self { layer, fs, .. } = self;
+        log.sync(&fs, DIR.as_ref()).unwrap();
         let found = log.found();
         let segments = segments(&fs, layer, found.largest_number + 1);
         let end = *found.end();
@@ -98,7 +99,7 @@ impl Setup {
         let behind = Arc::clone(&segments);
         let writer = Writer::start_after(behind, segment.clone(), end.end, before, last).unwrap();
         segments.close(&segment, before);
-        Self { layer, fs, segments, writer }
+        Self { layer, fs, segments, writer: writer.with_tail() }
     }
 }
 
@@ -121,7 +122,7 @@ fn a_torn_tail_is_cut_off_and_stays_so() {
         log.append(1..=3, 100);
         log.sync();
         log.append(4..=6, 100);
-        log.writer.flush().unwrap();
+        log.writer.write_out().unwrap();
         let used = recover(&log.fs, 1, RecoveryMode::Strict).unwrap().found().end().end;
         log.fs.corrupt(&path(1), used - 1, 1).unwrap();
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
@@ -269,7 +270,59 @@ fn lives_on_different_layers_follow_one_another() {
         let segments = segments(&fs, layer, found.found().largest_number + 1);
         let segment = segments.reopen(end.number, end.capacity).unwrap();
         let writer = Writer::resume(Arc::clone(&segments), segment, end.end, last).unwrap();
-        log = Setup { layer, fs, segments, writer };
+        log = Setup { layer, fs, segments, writer: writer.with_tail() };
+    }
+}
+
+/// Where the newest records are only in the tail: in the middle of a segment, and right behind its link.
+#[test]
+fn what_only_the_tail_has_is_read_and_brought_home() {
+    let mut log = Setup::new(Layer::Mmap);
+    let mut last = 0;
+    let mut floor = 1;
+    while floor < 4 {
+        last += 1;
+        log.append([last], 3000);
+        log.writer.flush().unwrap();
+        if log.writer.segment().number > floor || last == 5 {
+            floor = log.writer.segment().number;
+            let fs = log.fs.fork();
+            let without = fs.fork();
+            without.remove(&PathBuf::from(DIR).join("tail.log")).unwrap();
+            let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
+            assert_eq!((found.found().last, found.found().dropped_bytes), (last, 0));
+            let left = recover(&without, 1, RecoveryMode::Strict).unwrap();
+            assert!(left.found().last < last, "the tail had something");
+            found.sync(&fs, DIR.as_ref()).unwrap();
+            assert!(!fs.list(DIR.as_ref()).unwrap().contains(&"tail.log".to_owned()));
+            let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
+            assert_eq!(writes(&found), expected(1..=last, 3000));
+        }
+    }
+    log.sync();
+    log.writer.finish().unwrap();
+    let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+    assert_eq!(writes(&found), expected(1..=last, 3000));
+    assert!(log.fs.list(DIR.as_ref()).unwrap().iter().all(|name| name != "tail.log"));
+}
+
+/// Damage to the tail is told like damage to what was never synced: what is lost is reported, and the rest kept.
+#[test]
+fn a_damaged_tail_is_a_torn_one() {
+    let mut log = Setup::new(Layer::Mmap);
+    log.append(1..=3, 100);
+    log.sync();
+    log.append(4..=9, 100);
+    log.writer.flush().unwrap();
+    let tail = PathBuf::from(DIR).join("tail.log");
+    let len = log.fs.files().into_iter().find(|(file, _)| *file == tail).unwrap().1.len();
+    for at in 0..len as u64 {
+        let fs = log.fs.fork();
+        fs.corrupt(&tail, at, 0x10).unwrap();
+        let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
+        let last = found.found().last;
+        assert_eq!(writes(&found), expected(1..=last, 100));
+        assert!(last >= 3 && (last == 9 || last == 8 || found.found().dropped_bytes > 0), "{at}");
     }
 }
 

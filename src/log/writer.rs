@@ -1,7 +1,7 @@
 //! The writer: appends records to the segment under the pen.
 //!
-//! Records are put together in a buffer, so that a record or a group of them costs one write; a mapped
-//! file makes that write a copy of memory. On a file with an alignment whole blocks are written: the last one
+//! Records are put together in a buffer, so that a record or a group of them costs one write. With a [tail](super::tail),
+//! that is a copy of memory: the buffer is a round of it, and goes to the segment when it is full. On a file with an alignment whole blocks are written: the last one
 //! is padded with zeros, and stays in the buffer to be written again with what follows, so that no block is
 //! ever read back. Its records are written again with the same bytes, and behind the end nothing of this life
 //! of the segment can be overwritten. What is in the buffer is lost when the process is killed, what
@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use super::record::{self, HEADER, MAX_PAYLOAD, RecordKind};
 use super::segment::{SEGMENT_HEADER, Segment, Segments};
+use super::tail::Tail;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::DEFAULT_LOG_BUFFER;
@@ -35,6 +36,7 @@ pub(crate) struct Writer {
     segments: Arc<Segments>,
     segment: Segment,
     buffer: Buffer,
+    tail: Option<Tail>,
     /// Buffered records are written out when they take this many bytes.
     most_buffered: usize,
     /// The last sequence number appended.
@@ -53,7 +55,7 @@ struct Buffer {
     /// Where the bytes lie in the segment: a multiple of the alignment.
     start: u64,
     bytes: Vec<u8>,
-    /// How many of the bytes, less than the alignment, the file has already.
+    /// How many of the bytes the kernel has already: those that the tail has, or, less than the alignment, the segment.
     written: usize,
     alignment: usize,
 }
@@ -76,18 +78,23 @@ impl Buffer {
         self.start + self.bytes.len() as u64
     }
 
-    /// How many bytes the file does not have yet.
+    /// How many bytes the kernel does not have yet.
     fn pending(&self) -> usize {
         self.bytes.len() - self.written
     }
 
-    /// Writes what the file does not have, and keeps memory for `kept` bytes. After an error the buffer is what it was.
-    #[inline]
+    /// Whether there is nothing that the segment does not have.
+    fn is_in_segment(&self) -> bool {
+        if self.alignment > 1 { self.pending() == 0 } else { self.bytes.is_empty() }
+    }
+
+    /// Writes all to the segment, and keeps memory for `kept` bytes. After an error the buffer is what it was.
     fn write(&mut self, file: &dyn File, kept: usize) -> Result<()> {
         if self.alignment > 1 {
             return self.write_blocks(file, kept);
         }
         file.write_at(self.start, &self.bytes)?;
+        self.written = 0;
         self.start += self.bytes.len() as u64;
         self.bytes.clear();
         self.bytes.shrink_to(kept);
@@ -152,8 +159,26 @@ impl Writer {
         last: Seqno,
     ) -> Result<Self> {
         let buffer = Buffer::at(&*segment.file, end)?;
-        let (left, new_names, most_buffered) = (Vec::new(), false, DEFAULT_LOG_BUFFER);
-        Ok(Self { segments, segment, buffer, most_buffered, last, synced: last, left, new_names })
+        Ok(Self {
+            segments,
+            segment,
+            buffer,
+            tail: None,
+            most_buffered: DEFAULT_LOG_BUFFER,
+            last,
+            synced: last,
+            left: Vec::new(),
+            new_names: false,
+        })
+    }
+
+    /// Hands records to the kernel by a tail, if the log's layer maps files. Without room for one they go to the segment.
+    pub(crate) fn with_tail(self) -> Self {
+        let tail = self.segments.make_tail().unwrap_or_else(|error| {
+            log::warn!("writing the log costs a call for each group of writes: {error}");
+            None
+        });
+        Self { tail, ..self }
     }
 
     /// Holds back at most so many bytes of buffered records.
@@ -239,12 +264,51 @@ impl Writer {
     }
 
     /// Hands all that was appended to the kernel.
+    #[inline]
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.buffer.pending() == 0 {
+        if self.buffer.pending() == 0 || self.note() {
+            return Ok(());
+        }
+        self.write_out()
+    }
+
+    /// Hands all that was appended to the kernel by way of the tail; false if that cannot be.
+    #[inline]
+    fn note(&mut self) -> bool {
+        let Some(tail) = &mut self.tail else { return false };
+        let Buffer { start, bytes, written, .. } = &mut self.buffer;
+        match tail.note(&self.segment, *start, bytes, *written) {
+            Ok(true) => {
+                *written = bytes.len();
+                true
+            }
+            Ok(false) => false,
+            Err(error) => self.give_up_tail(&error),
+        }
+    }
+
+    #[cold]
+    fn give_up_tail(&mut self, error: &Error) -> bool {
+        log::warn!("the log goes on without its tail: {error}");
+        self.tail = None;
+        false
+    }
+
+    /// Writes all that was appended to the segment.
+    pub(crate) fn write_out(&mut self) -> Result<()> {
+        if self.buffer.is_in_segment() {
             return Ok(());
         }
         self.buffer.write(&*self.segment.file, 2 * self.most_buffered)?;
         self.segment.file.flush()
+    }
+
+    /// Lets go of the log, whose segments are synced.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let Some(tail) = self.tail.take() else { return self.flush() };
+        self.write_out()?;
+        drop(tail);
+        self.segments.remove_tail()
     }
 
     /// Whether the buffer holds as much as may be lost when the process is killed.
@@ -257,9 +321,9 @@ impl Writer {
         self.buffer.pending() > 0
     }
 
-    /// Flushes, and tells what has to be synced for all of it to be safe.
+    /// Writes all out, and tells what has to be synced for all of it to be safe.
     pub(crate) fn sync_point(&mut self) -> Result<SyncPoint> {
-        self.flush()?;
+        self.write_out()?;
         // As long as nothing new is to be synced, nothing can be promised of it.
         let is_new = self.last > self.synced;
         let left = if is_new { self.left.clone() } else { Vec::new() };
@@ -289,7 +353,7 @@ impl Writer {
 
     /// Leaves the segment for the next one.
     fn rotate(&mut self, need: u64) -> Result<()> {
-        self.flush()?;
+        self.write_out()?;
         let next = self.segments.take_next(LINK + need + MARK)?;
         let buffer = Buffer::at(&*next.file, SEGMENT_HEADER)?;
         let (previous, end) = (self.segment.number, self.end());

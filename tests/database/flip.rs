@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, RecoveryMode};
+use turbidite::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Layer, RecoveryMode};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, Model, PARTS};
 use crate::setup::is_ordered;
@@ -137,6 +137,11 @@ fn name_of(path: &Path) -> &str {
 
 fn is_log(path: &Path) -> bool {
     name_of(path).ends_with(".log")
+}
+
+/// Whether it is what repeats the newest bytes of the log: if nothing is missing, nothing was lost with it.
+fn is_tail(path: &Path) -> bool {
+    name_of(path) == "tail.log"
 }
 
 fn is_tree(path: &Path) -> bool {
@@ -403,7 +408,7 @@ fn flip_everything(sample: &Sample) {
             let bytes = &files[path];
             let says_nothing = match is_tree(path) {
                 true => says_nothing_in_tree(bytes, *at, map_of_tree(path, &sample.model)),
-                false => is_log(path) && says_nothing(bytes, *at),
+                false => is_tail(path) || is_log(path) && says_nothing(bytes, *at),
             };
             assert!(says_nothing, "nobody has noticed");
         }
@@ -439,7 +444,7 @@ fn files_that_are_cut_off_or_missing_are_noticed() {
             if examine(&fs, &sample.model) == Outcome::Unnoticed {
                 let bytes = &files[path];
                 let is_behind = is_tree(path) && len.is_some_and(|len| len >= tree_end(bytes));
-                let is_empty = is_log(path) && used(bytes) <= SEGMENT_HEADER;
+                let is_empty = is_tail(path) || is_log(path) && used(bytes) <= SEGMENT_HEADER;
                 assert!(is_behind || is_empty, "nobody has noticed");
             }
         });
@@ -582,10 +587,11 @@ fn pages_of_a_tree_that_were_not_written_are_noticed() {
     }
 }
 
-/// Ten synced commits, then five that are not, all in the log's first segment.
-fn logged() -> (MemoryFs, History) {
+/// Ten synced commits, then five that are not, all in the log's first segment; or those five in its tail, if the layer
+/// maps files.
+fn logged(layer: Layer) -> (MemoryFs, History) {
     let fs = MemoryFs::new();
-    let db = history::open(&fs).unwrap();
+    let db = history::builder(Arc::new(fs.clone())).log_layer(layer).open().unwrap();
     history::create(&db, "alpha", 0).unwrap();
     history::create(&db, "beta", 0).unwrap();
     let (mut history, mut dice) = (History::new(), Dice::new(8));
@@ -606,7 +612,7 @@ fn check_cut(left: usize, db: &Database) {
 
 #[test]
 fn damage_below_what_was_synced_is_an_error_and_above_it_is_cut_off() {
-    let (fs, history) = logged();
+    let (fs, history) = logged(Layer::Positional);
     let path = Path::new(history::PATH).join("log/000001.log");
     let bytes = read(&fs, &path).unwrap();
     let (mut errors, mut cuts) = (0, 0);
@@ -640,6 +646,30 @@ fn damage_below_what_was_synced_is_an_error_and_above_it_is_cut_off() {
         assert_eq!((Fingerprint::of(&db).unwrap(), db.recovery().dropped_bytes), (state, 0));
     }
     assert!(errors > 100 && cuts > 50, "{errors} errors and {cuts} cuts");
+}
+
+#[test]
+fn damage_to_the_tail_of_the_log_is_cut_off() {
+    let (fs, history) = logged(Layer::Mmap);
+    let path = Path::new(history::PATH).join("log/tail.log");
+    let bytes = read(&fs, &path).unwrap();
+    let mut cuts = 0;
+    for at in (0..bytes.len()).filter(|&at| at < 4096 || at % 1009 == 0) {
+        let damaged = fs.fork();
+        damaged.corrupt(&path, at as u64, 0x40).unwrap();
+        let db = history::open(&damaged).unwrap();
+        let state = Fingerprint::of(&db).unwrap();
+        let [left, ..] = history.find(state, 0, [10, 0, 0, 0, 0]).unwrap();
+        if left < 15 {
+            check_cut(left, &db);
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 100, "{cuts} cuts");
+    turbidite::vfs::Fs::remove(&fs, &path).unwrap();
+    let db = history::open(&fs).unwrap();
+    let [left, ..] = history.find(Fingerprint::of(&db).unwrap(), 0, [10, 0, 0, 0, 0]).unwrap();
+    assert_eq!(left, 10, "the tail had the others");
 }
 
 #[test]

@@ -362,7 +362,7 @@ fn newer_formats_are_refused_and_stay_as_they_are() {
     let setup = Setup::on(Arc::clone(&fs));
     setup.start().1.put("k", "v").unwrap();
     for (name, edits, version) in
-        [("catalog-", Some("catalog"), 1), ("manifest-", Some("manifest"), 2), (".log", None, 1)]
+        [("catalog-", Some("catalog"), 1), ("manifest-", Some("manifest"), 2), (".log", None, 2)]
     {
         let fork = fs.fork();
         let (path, mut bytes) = file_named(&fork, name);
