@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::events::{Listener, Listeners};
 use crate::options::{
     BACKGROUND_THREADS, CompactionLock, DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL,
     DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES, Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER,
@@ -34,6 +35,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) recovery: RecoveryMode,
     pub(crate) log_layer: Layer,
     pub(crate) reducers: Reducers,
+    pub(crate) listeners: Listeners,
 }
 
 /// Half of the processors, so that callers have the rest.
@@ -75,6 +77,7 @@ impl DatabaseBuilder {
             recovery: RecoveryMode::default(),
             log_layer: Layer::Mmap,
             reducers: Reducers::default(),
+            listeners: Listeners::default(),
         })
     }
 
@@ -195,6 +198,26 @@ impl DatabaseBuilder {
         function: impl Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync + 'static,
     ) -> Self {
         self.0.reducers.add(name, Arc::new(function));
+        self
+    }
+
+    /// Has `listener` told of each flush, compaction and other job of background work when it has ended. There may be
+    /// several; each is told of all. Cost: a call for each job, of which there is one for each few MiB that are written;
+    /// [`Listener`] says what the call may do. With [`read_only`](Self::read_only) there is no background work to tell of.
+    ///
+    /// ```
+    /// # fn main() -> turbidite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("my.db");
+    /// use std::sync::Arc;
+    /// use turbidite::{Database, Event};
+    /// let tell = |event: &Event| println!("{} of {}: {:?}", event.kind, event.keyspace, event.outcome);
+    /// let db = Database::builder(path).listener(Arc::new(tell)).open()?;
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.0.listeners.add(listener);
         self
     }
 

@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
 use crate::iter::{InOrder, OrderedCursor, UnorderedCursor};
+use crate::events::Observer;
 use crate::options::{CompactionLock, LsmOptions};
 use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
@@ -101,6 +102,8 @@ pub(crate) struct Context {
     pub(crate) visibility: Arc<Visibility>,
     pub(crate) background: Arc<Background>,
     pub(crate) host: Arc<dyn Host>,
+    /// Takes note of the keyspace's background jobs.
+    pub(crate) observer: Observer,
     pub(crate) read_only: bool,
     /// Whether the keyspace's writes are in the log.
     pub(crate) logged: bool,

@@ -308,7 +308,7 @@ impl Inner {
         name: &str,
         options: &KeyspaceOptions,
     ) -> Result<Arc<dyn Engine>> {
-        let context = self.shared.context(catalog.next_id(), options)?;
+        let context = self.shared.context((catalog.next_id(), name), options)?;
         let engine = engine::create(options, context)?;
         self.shared.sync_keyspaces()?;
         catalog.add(name, options).map_err(|error| self.failed_change(error))?;

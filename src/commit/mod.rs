@@ -127,6 +127,8 @@ pub(crate) struct Committer {
     /// The log is safe from power loss up to here.
     synced: AtomicU64,
     stall: Stall,
+    /// Bytes of all writes that were taken; changed under the pen.
+    taken: AtomicU64,
     refused: AtomicBool,
     refusal: OnceLock<Error>,
     housekeeping: OnceLock<Arc<dyn Housekeeping>>,
@@ -151,6 +153,7 @@ impl Committer {
             sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
             stall: Stall::default(),
+            taken: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             refusal: OnceLock::new(),
             housekeeping: OnceLock::new(),
@@ -238,6 +241,12 @@ impl Committer {
         self.check_poison()?;
         let mut pen = self.pen()?;
         pen.log().map_or(Ok(()), Writer::flush).map_err(|error| self.poison(&error))
+    }
+
+    /// Bytes of all writes that were taken since the database was opened: of keys and values, and in batches what stands
+    /// between them. Sorted loads are not among them.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Takes the commit lock: no batch is half done while it is held.
@@ -399,6 +408,8 @@ impl Committer {
             .map_err(|error| self.failed_append(error))?;
         }
         pen.last = last;
+        let taken = self.taken.load(Ordering::Relaxed) + writes.bytes() as u64;
+        self.taken.store(taken, Ordering::Relaxed);
         Ok(first)
     }
 
