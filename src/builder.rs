@@ -7,12 +7,14 @@ use std::time::Duration;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::events::{Listener, Listeners};
+use crate::open;
 use crate::options::{
     BACKGROUND_THREADS, CompactionLock, DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL,
     DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES, Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER,
     MIN_MEMORY_BUDGET, MIN_OPEN_FILES, RecoveryMode,
 };
 use crate::reducer::Reducers;
+use crate::status::Watch;
 use crate::vfs::{DiskFs, Fs, Layer};
 
 /// The options of a database, as plain data.
@@ -36,6 +38,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) log_layer: Layer,
     pub(crate) reducers: Reducers,
     pub(crate) listeners: Listeners,
+    pub(crate) publish_status: bool,
 }
 
 /// Half of the processors, so that callers have the rest.
@@ -78,6 +81,7 @@ impl DatabaseBuilder {
             log_layer: Layer::Mmap,
             reducers: Reducers::default(),
             listeners: Listeners::default(),
+            publish_status: false,
         })
     }
 
@@ -219,6 +223,25 @@ impl DatabaseBuilder {
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
         self.0.listeners.add(listener);
         self
+    }
+
+    /// Whether other processes may [watch](Self::watch) what the database is doing, with `turbidite watch` or another
+    /// program. Default: `false`. Cost: a thread that looks ten times a second for a file that is not there; for each
+    /// picture that somebody asks for, some microseconds for each table, and a file of some KiB, which is not synced. Makes no
+    /// difference with [`read_only`](Self::read_only). What cannot be published harms nobody.
+    pub fn publish_status(mut self, publish: bool) -> Self {
+        self.0.publish_status = publish;
+        self
+    }
+
+    /// Watches the database, which another process may have open, instead of opening it: of these options, only path and
+    /// file system count. Nothing but `watch.request` is created in its directory.
+    ///
+    /// # Errors
+    /// `NotADatabase`, `Io`.
+    pub fn watch(self) -> Result<Watch> {
+        open::check_is_database(&self.0)?;
+        Ok(Watch::new(self.0.fs, self.0.path))
     }
 
     /// The file system to use. Default: the operating system's.

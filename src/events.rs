@@ -61,15 +61,8 @@ pub enum JobKind {
 
 impl JobKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Flush,
-        Self::Merge,
-        Self::Move,
-        Self::Drop,
-        Self::Load,
-        Self::Clear,
-        Self::Upkeep,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Flush, Self::Merge, Self::Move, Self::Drop, Self::Load, Self::Clear, Self::Upkeep];
 
     /// Its name: `flush`, `merge`, `move`, `drop`, `load`, `clear` or `upkeep`.
     #[must_use]
@@ -448,8 +441,11 @@ mod tests {
     #[test]
     fn every_job_is_told_of_once_and_a_panicking_listener_harms_nobody() {
         let (observer, told) = observer();
-        let mut merge =
-            observer.begin(JobKind::Merge, vec![range(1, 10, "a", "c"), range(2, 5, "b", "d")], Some(2));
+        let mut merge = observer.begin(
+            JobKind::Merge,
+            vec![range(1, 10, "a", "c"), range(2, 5, "b", "d")],
+            Some(2),
+        );
         let flush = observer.begin(JobKind::Flush, Vec::new(), Some(0));
         let under_way = observer.events.under_way();
         assert_eq!(under_way.len(), 2);

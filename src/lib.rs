@@ -86,6 +86,7 @@ mod reducer;
 mod skip;
 mod snapshot;
 mod stats;
+mod status;
 pub mod typed;
 pub mod vfs;
 mod workers;
@@ -108,6 +109,9 @@ pub use snapshot::Snapshot;
 pub use stats::{
     CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, SkipStats, Stats,
     TreeStats, ValueStats, VerifyReport, WorkStats,
+};
+pub use status::{
+    ClaimStatus, JobStatus, KeyspaceStatus, LevelStatus, LsmStatus, Span, Status, Watch,
 };
 pub use vfs::{IoStats, Layer, PageCacheStats};
 

@@ -394,6 +394,11 @@ pub(crate) fn files(fs: &dyn Fs, path: &Path) -> Vec<DatabaseFile> {
     files
 }
 
+/// An error unless the path that `options` name holds a database.
+pub(crate) fn check_is_database(options: &DatabaseOptions) -> Result<()> {
+    is_database(&DatabaseOptions { create: false, ..options.clone() }).map(drop)
+}
+
 /// Step 1: whether the path holds a database; an error if it holds anything else, or nothing and none may
 /// be created.
 fn is_database(options: &DatabaseOptions) -> Result<bool> {

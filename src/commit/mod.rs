@@ -249,6 +249,11 @@ impl Committer {
         self.taken.load(Ordering::Relaxed)
     }
 
+    /// How far memtables that take much of their part of the budget slow writers down.
+    pub(crate) fn memory_pressure(&self) -> u32 {
+        stall::memory_pressure(&self.budget)
+    }
+
     /// Takes the commit lock: no batch is half done while it is held.
     pub(crate) fn pen(&self) -> Result<MutexGuard<'_, Pen>> {
         self.pen.lock().map_err(|_| self.refused_by_panic())

@@ -8,6 +8,7 @@ mod load;
 mod lookups;
 mod observed;
 mod state;
+mod status;
 pub(crate) mod table;
 mod tree;
 mod values;

@@ -30,7 +30,8 @@ impl Tree {
             Work::Merge => JobKind::Merge,
             Work::Drop => JobKind::Drop,
         };
-        let mut job = self.observer().begin(kind, inputs(&state.version, &choice), Some(choice.level));
+        let mut job =
+            self.observer().begin(kind, inputs(&state.version, &choice), Some(choice.level));
         let result = self.compact_choice(&state, &choice, moves, &mut job);
         drop((claim, choice, state));
         job.end(result)

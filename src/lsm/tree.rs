@@ -38,6 +38,7 @@ use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
+use crate::status::LsmStatus;
 use crate::vfs::{Layer, remove_leftover};
 
 /// How long to wait for what takes next to no time.
@@ -171,7 +172,7 @@ impl Tree {
     }
 
     /// Whether a compaction is due that could begin now.
-    fn is_compaction_due(&self) -> bool {
+    pub(super) fn is_compaction_due(&self) -> bool {
         self.claims.see(|held| self.due(&self.state.load(), held).is_some())
     }
 
@@ -510,6 +511,19 @@ impl Tree {
         &self.jobs
     }
 
+    pub(super) fn state(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// How many runs, or flushes, level 0 of a version has more than it may.
+    pub(super) fn excess(&self, version: &Version) -> u64 {
+        self.policy.excess(version, &self.shape())
+    }
+
     pub(super) fn observer(&self) -> &Observer {
         &self.context.observer
     }
@@ -815,6 +829,10 @@ impl Engine for Tree {
             values,
             ..KeyspaceStats::new(EngineKind::Lsm, self.home.layer())
         }
+    }
+
+    fn tree_status(&self) -> Option<LsmStatus> {
+        Some(self.status())
     }
 
     fn layer(&self) -> Layer {
