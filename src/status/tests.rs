@@ -28,7 +28,7 @@ fn status() -> Status {
     };
     let keyspace = |tree| KeyspaceStatus {
         name: "main".into(),
-        engine: if tree == None { EngineKind::Hash } else { EngineKind::Lsm },
+        engine: if tree.is_none() { EngineKind::Hash } else { EngineKind::Lsm },
         disk_bytes: 5,
         memory_bytes: 6,
         flushes: 7,
