@@ -26,7 +26,7 @@ fn status() -> Status {
         levels: vec![LevelStatus { level: 3, runs: 2, spans: vec![span("a", "c"), span("", "z")] }],
         claims: vec![ClaimStatus { claim: 9, level: 3, smallest: vec![0], largest: vec![255; 64] }],
     };
-    let keyspace = |tree| KeyspaceStatus {
+    let keyspace = |tree: Option<LsmStatus>| KeyspaceStatus {
         name: "main".into(),
         engine: if tree.is_none() { EngineKind::Hash } else { EngineKind::Lsm },
         disk_bytes: 5,

@@ -21,22 +21,18 @@ const LOOKS: Duration = Duration::from_millis(10);
 ///
 /// It asks with a file, `watch.request`, in the database's directory, and is answered with another one, `watch.status`,
 /// if that process [publishes its status](crate::DatabaseBuilder::publish_status). Any number may watch. What a file says
-/// that is not well formed counts as no answer, and what it said before the first question does not count.
+/// that is not well formed counts as no answer, and what it said before the question does not count.
 pub struct Watch {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     /// Who asks, and how often they have.
     watcher: u64,
     asked: u64,
-    /// The last status seen.
-    seen: Option<Stamp>,
 }
 
 impl Watch {
     pub(crate) fn new(fs: Arc<dyn Fs>, dir: PathBuf) -> Self {
-        let mut watch = Self { fs, dir, watcher: Rng::entropy(), asked: 0, seen: None };
-        watch.seen = watch.published().map(|(stamp, _)| stamp);
-        watch
+        Self { fs, dir, watcher: Rng::entropy(), asked: 0 }
     }
 
     /// Asks, and waits for an answer for as long as `patience`; `None` if there is none: the database is not open, or by
@@ -46,12 +42,11 @@ impl Watch {
     /// What writing the request gives, if nobody else's is answered meanwhile: the file system may be read-only.
     pub fn ask(&mut self, patience: Duration) -> Result<Option<Status>> {
         let deadline = Instant::now() + patience;
+        let before = self.published().map(|(stamp, _)| stamp);
         let asked = self.write_request();
         loop {
-            if let Some((stamp, status)) =
-                self.published().filter(|(stamp, _)| Some(*stamp) != self.seen)
-            {
-                self.seen = Some(stamp);
+            let answer = self.published().filter(|(stamp, _)| Some(*stamp) != before);
+            if let Some((_, status)) = answer {
                 return Ok(Some(status));
             }
             let left = deadline.saturating_duration_since(Instant::now());

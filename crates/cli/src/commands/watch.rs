@@ -82,7 +82,8 @@ impl Arguments {
         }
         let mut view = still.map_or(View::Silent, |status| View::Still(status, Instant::now()));
         let mut screen = Screen::new();
-        let (mut heard, mut is_first) = (Instant::now(), true);
+        let started = Instant::now();
+        let mut heard = started;
         let interval = Duration::from_millis(self.interval);
         loop {
             let began = Instant::now();
@@ -104,9 +105,13 @@ impl Arguments {
                 }
                 Ok(None) => {}
             }
-            // At first nobody is known to be silent.
-            is_first &= matches!(view, View::Silent) && began.elapsed() < SILENCE;
-            if !is_first {
+            let is_news = match view {
+                View::Live(..) => heard >= began,
+                View::Still(..) => true,
+                // At first nobody is known to be.
+                View::Silent => started.elapsed() >= SILENCE,
+            };
+            if is_news {
                 self.show(&view, &mut screen)?;
             }
             thread::sleep(interval.saturating_sub(began.elapsed()));

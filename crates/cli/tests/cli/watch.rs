@@ -42,8 +42,9 @@ fn writer(place: &Place) -> (Process, String) {
     let dir = place.path("bench");
     let text = dir.display().to_string();
     let mut command = turbidite();
-    command.args(["bench", "--dir", &text, "--records", "20000000", "--phases", "fill"]);
+    command.args(["bench", "--dir", &text, "--records", "2000000", "--value-size", "500"]);
     command.args(["--keys", "study", "--memory-budget", "16MiB", "--table-size", "256KiB"]);
+    command.args(["--phases", "fill,overwrite,overwrite,overwrite"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let process = Process(child);
     loop {
@@ -68,7 +69,9 @@ fn is_plain(picture: &str) {
 fn a_quiet_database_is_shown_as_it_is() {
     let place = Place::new();
     let input: String = (0..3000).map(|number| format!("k{number:05}\tvalue\n")).collect();
-    place.run_with_input(&["import", "DB", "-", "--format", "tsv"], input.as_bytes()).good();
+    place
+        .run_with_input(&["import", "DB", "-", "--format", "tsv", "--key", "1"], input.as_bytes())
+        .good();
     place.run(&["compact", "DB"]).good();
     place.run(&["put", "DB", "k", "v", "--keyspace", "\u{1b}[2J", "--engine", "hash"]).good();
     let picture = place.run(&["watch", "DB", "--once"]).text();
