@@ -90,6 +90,8 @@ pub struct KeyspaceStats {
     pub flushes: u64,
     /// Compactions done since it was opened.
     pub compactions: u64,
+    /// What these have read and written.
+    pub work: WorkStats,
     /// The shape of its LSM-tree; empty for other engines.
     pub levels: Vec<LevelStats>,
     /// The values of its LSM-tree that are kept apart from their keys; all zero if there are none, and for other engines.
@@ -112,6 +114,7 @@ impl KeyspaceStats {
             memory_bytes: 0,
             flushes: 0,
             compactions: 0,
+            work: WorkStats::default(),
             page_cache: PageCacheStats::default(),
             levels: Vec::new(),
             values: ValueStats::default(),
@@ -119,6 +122,19 @@ impl KeyspaceStats {
             skip: None,
         }
     }
+}
+
+/// What the flushes and compactions of a keyspace have read and written since it was opened, as lengths of files: in
+/// LSM-trees, value files included, and skip keyspaces; 0 for other engines.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct WorkStats {
+    /// Bytes of the files that flushes wrote.
+    pub flushed_bytes: u64,
+    /// Bytes of the files that compactions read from front to back. Tables that are moved or dropped are not read.
+    pub compaction_read_bytes: u64,
+    /// Bytes of the files that they wrote.
+    pub compaction_written_bytes: u64,
 }
 
 /// The shape of a B+ tree as it is in the file, and how often its nodes were asked for.

@@ -127,6 +127,8 @@ pub(crate) struct Committer {
     /// The log is safe from power loss up to here.
     synced: AtomicU64,
     stall: Stall,
+    /// Bytes of all writes that were taken; changed under the pen.
+    taken: AtomicU64,
     refused: AtomicBool,
     refusal: OnceLock<Error>,
     housekeeping: OnceLock<Arc<dyn Housekeeping>>,
@@ -151,6 +153,7 @@ impl Committer {
             sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
             stall: Stall::default(),
+            taken: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             refusal: OnceLock::new(),
             housekeeping: OnceLock::new(),
@@ -244,6 +247,17 @@ impl Committer {
         self.check_poison()?;
         let mut pen = self.pen()?;
         pen.log().map_or(Ok(()), Writer::flush).map_err(|error| self.poison(&error))
+    }
+
+    /// Bytes of all writes that were taken since the database was opened: of keys and values, and in batches what stands
+    /// between them. Sorted loads are not among them.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// How far memtables that take much of their part of the budget slow writers down.
+    pub(crate) fn memory_pressure(&self) -> u32 {
+        stall::memory_pressure(&self.budget)
     }
 
     /// Takes the commit lock: no batch is half done while it is held.
@@ -405,6 +419,8 @@ impl Committer {
             .map_err(|error| self.failed_append(error))?;
         }
         pen.last = last;
+        let taken = self.taken.load(Ordering::Relaxed) + writes.bytes() as u64;
+        self.taken.store(taken, Ordering::Relaxed);
         Ok(first)
     }
 

@@ -24,6 +24,7 @@ use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Chang
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
 use super::load::{Loaded, SortedLoad};
+use super::observed;
 use super::state::State;
 use super::table::{ReadMode, TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
@@ -31,11 +32,13 @@ use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, lefto
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Clear, Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::{Job, JobKind, Observer};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
+use crate::status::LsmStatus;
 use crate::vfs::{Layer, remove_leftover};
 
 /// How long to wait for what takes next to no time.
@@ -169,7 +172,7 @@ impl Tree {
     }
 
     /// Whether a compaction is due that could begin now.
-    fn is_compaction_due(&self) -> bool {
+    pub(super) fn is_compaction_due(&self) -> bool {
         self.claims.see(|held| self.due(&self.state.load(), held).is_some())
     }
 
@@ -219,13 +222,14 @@ impl Tree {
         let state = self.state.load_full();
         let frozen = state.memtables.oldest_frozen();
         if let Some(clearing) = &state.clearing {
-            return self.take_away(clearing.seqno);
+            let clear = || self.take_away(clearing.seqno);
+            return self.context.observer.observe(JobKind::Clear, clear);
         }
         match (frozen, state.loads.last()) {
             (Some(frozen), load) if load.is_none_or(|load| frozen.last < load.seqno) => {
-                self.flush(&state, frozen)
+                self.flush_observed(&state, frozen)
             }
-            (_, Some(load)) => self.take_in(&state, load),
+            (_, Some(load)) => self.take_in_observed(&state, load),
             (_, None) => Ok(()),
         }
     }
@@ -234,10 +238,10 @@ impl Tree {
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
         let finished = compacting.persistently(|| {
-            let Some(((state, choice), _claim)) = self.claim_compaction() else { return Ok(true) };
+            let Some((claimed, claim)) = self.claim_compaction() else { return Ok(true) };
             // There may be another one that can be done beside it.
             self.schedule_compaction();
-            self.compact_choice(&state, &choice, Moves::Crowded)
+            self.compact_claimed(claimed, claim, Moves::Crowded)
         });
         drop(compacting);
         if finished == Some(true) {
@@ -257,9 +261,7 @@ impl Tree {
                 Some(((state, choice), wanted))
             });
             match claimed {
-                Some(((state, choice), _claim)) => {
-                    return self.compact_choice(&state, &choice, Moves::All);
-                }
+                Some((claimed, claim)) => return self.compact_claimed(claimed, claim, Moves::All),
                 None if !is_due => return Ok(true),
                 // A load is taking its place.
                 None => self.jobs.stop_if_told()?,
@@ -269,7 +271,7 @@ impl Tree {
     }
 
     /// Writes a frozen memtable to a run of level 0 and installs it: one table, if no size was chosen.
-    fn flush(&self, state: &State, frozen: &Frozen) -> Result<()> {
+    pub(super) fn flush(&self, state: &State, frozen: &Frozen, job: &mut Job) -> Result<()> {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
@@ -284,11 +286,13 @@ impl Tree {
             self.discard(state, &tables);
             return Err(error);
         }
+        observed::wrote(job, state, 0, &tables);
         let place = self.place(0, Into::Newest);
         let added = tables.into_iter().map(|table| (place, table)).collect();
         let edit = Edit { persisted: frozen.last, removed: Vec::new(), added };
         let pop = |state: &mut State, _| _ = state.memtables.frozen.pop();
         if self.install_written(state, edit, pop)? {
+            job.done();
             self.persisted.fetch_max(frozen.last, Ordering::Release);
         }
         frozen.memtable.set_flushed();
@@ -297,15 +301,15 @@ impl Tree {
     }
 
     /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.
-    fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
+    pub(super) fn take_in(&self, state: &State, load: &Loaded, job: &mut Job) -> Result<()> {
         self.context.host.sync_log(load.seqno)?;
-        let taken_in = self.take_in_place(state, load);
+        let taken_in = self.take_in_place(state, load, job);
         // What was due meanwhile may have been in its way.
         self.schedule_compaction();
         taken_in
     }
 
-    fn take_in_place(&self, state: &State, load: &Loaded) -> Result<()> {
+    fn take_in_place(&self, state: &State, load: &Loaded, job: &mut Job) -> Result<()> {
         let claimed = self.claims.claim(|_| {
             let version = Arc::clone(&self.state.load().version);
             let tables = load.run.tables();
@@ -316,7 +320,9 @@ impl Tree {
         let place = self.place(level, into);
         let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
         let edit = Edit { persisted: load.seqno, removed: Vec::new(), added };
+        job.put(observed::range(level, load.run.tables()));
         if self.install(state, edit, |state, _| _ = state.loads.pop())? {
+            job.done();
             self.persisted.fetch_max(load.seqno, Ordering::Release);
         }
         Ok(())
@@ -352,13 +358,22 @@ impl Tree {
     }
 
     /// Does what is due and installs the result; false if told to stop.
-    fn compact_choice(&self, state: &State, choice: &Choice, moves: Moves) -> Result<bool> {
+    pub(super) fn compact_choice(
+        &self,
+        state: &State,
+        choice: &Choice,
+        moves: Moves,
+        job: &mut Job,
+    ) -> Result<bool> {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         let is_installed = match choice.work {
             Change::Move if !self.are_packed_otherwise(&state.version, choice) => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
-                self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
+                job.put(observed::range(choice.level, &choice.inputs));
+                if self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})? {
+                    job.done();
+                }
                 return Ok(true);
             }
             Change::Drop => self.drop_tables(state, removed)?,
@@ -366,12 +381,14 @@ impl Tree {
                 let Some(tables) = self.write_anew(state, choice, place, moves)? else {
                     return Ok(false);
                 };
+                observed::wrote(job, state, choice.level, &tables);
                 let added = tables.into_iter().map(|table| (place, table)).collect();
                 self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?
             }
         };
         // If a clear came first, the manifest names the inputs until it has that.
         if is_installed {
+            job.done();
             choice.inputs.iter().for_each(|table| table.set_obsolete());
             self.compactions.fetch_add(1, Ordering::Relaxed);
         }
@@ -379,7 +396,7 @@ impl Tree {
     }
 
     /// Whether the level that tables go to has another compression than those they come from.
-    fn are_packed_otherwise(&self, version: &Version, choice: &Choice) -> bool {
+    pub(super) fn are_packed_otherwise(&self, version: &Version, choice: &Choice) -> bool {
         let options = self.options.load();
         let wanted = options.compression(choice.level);
         let ids: HashSet<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
@@ -492,6 +509,23 @@ impl Tree {
 
     pub(super) fn jobs(&self) -> &Jobs {
         &self.jobs
+    }
+
+    pub(super) fn state(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// How many runs, or flushes, level 0 of a version has more than it may.
+    pub(super) fn excess(&self, version: &Version) -> u64 {
+        self.policy.excess(version, &self.shape())
+    }
+
+    pub(super) fn observer(&self) -> &Observer {
+        &self.context.observer
     }
 
     pub(super) fn home(&self) -> &Arc<Home> {
@@ -790,10 +824,15 @@ impl Engine for Tree {
             memory_bytes: state.memtables.memory() as u64,
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
+            work: self.observer().stats(),
             levels,
             values,
             ..KeyspaceStats::new(EngineKind::Lsm, self.home.layer())
         }
+    }
+
+    fn tree_status(&self) -> Option<LsmStatus> {
+        Some(self.status())
     }
 
     fn layer(&self) -> Layer {

@@ -6,6 +6,7 @@ mod clears;
 mod conformance;
 mod crash;
 mod ends;
+mod events;
 mod faults;
 mod flip;
 mod formats;

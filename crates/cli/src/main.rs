@@ -14,10 +14,12 @@ mod hex;
 mod machine;
 mod options;
 mod output;
+mod picture;
 mod progress;
 mod records;
 mod selection;
 mod size;
+mod trace;
 mod workload;
 
 use std::process::ExitCode;

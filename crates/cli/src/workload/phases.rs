@@ -384,6 +384,7 @@ mod tests {
             latency_run: 16,
             reopen: true,
             persist: false,
+            trace: None,
             progress: false,
             seed: 3,
         }

@@ -16,6 +16,7 @@ mod listed;
 #[cfg(test)]
 mod simulation;
 mod tiered;
+mod tombstones;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
