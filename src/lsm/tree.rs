@@ -277,8 +277,10 @@ impl Tree {
         let values = self.placement(&none, Moves::Crowded);
         // The memtable bounds what is kept of its keys.
         let bytes = self.options.load().table_size.unwrap_or(u64::MAX);
-        let bounds = (0, TableLimits { bytes, memory: usize::MAX });
-        let tables = self.write(&mut cursor, &mut retention, |_| false, bounds, values)?;
+        let limits = TableLimits { bytes, memory: usize::MAX };
+        let bounds = self.bounds(state, frozen);
+        let ends = (0, limits, &bounds[..]);
+        let tables = self.write(&mut cursor, &mut retention, |_| false, ends, values)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
             self.discard(state, &tables);
@@ -294,6 +296,14 @@ impl Tree {
         frozen.memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The keys at which the tables of a flush end, if they do not become small by that.
+    fn bounds(&self, state: &State, frozen: &Frozen) -> Vec<Vec<u8>> {
+        let shape = self.shape();
+        let bounds = self.policy.bounds(&state.version, &shape);
+        let each = frozen.memtable.memory() as u64 / (bounds.len() as u64 + 1);
+        if each < 2 * shape.small_bytes() { Vec::new() } else { bounds }
     }
 
     /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.
@@ -434,9 +444,9 @@ impl Tree {
         let mut cursor = Merge::new(runs.into_iter().map(run).collect());
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
-        let bounds = (place.level, self.table_limits());
+        let ends = (place.level, self.table_limits(), &[][..]);
         let values = self.placement(&version.values, moves);
-        self.write(&mut cursor, &mut retention, is_deepest, bounds, values)
+        self.write(&mut cursor, &mut retention, is_deepest, ends, values)
     }
 
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
@@ -456,13 +466,14 @@ impl Tree {
         cursor: &mut impl EntryCursor,
         retention: &mut Retention,
         is_deepest: impl FnMut(&[u8]) -> bool,
-        (level, limits): (usize, TableLimits),
+        (level, limits, bounds): (usize, TableLimits, &[Vec<u8>]),
         values: Placement<'_>,
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
         let mut output = Output {
             home: &self.home,
             options: &self.table_options(level),
             limits,
+            bounds,
             next_id: &mut || self.take_id(),
             values,
             stopped: &|| self.jobs.is_stopping(),

@@ -25,6 +25,8 @@ pub(crate) struct Output<'a> {
     pub(crate) options: &'a TableOptions,
     /// When a table is ended.
     pub(crate) limits: TableLimits,
+    /// Each of these keys, which ascend, begins a new table.
+    pub(crate) bounds: &'a [Vec<u8>],
     /// Gives each new file its number.
     pub(crate) next_id: &'a mut dyn FnMut() -> u64,
     /// Where values go.
@@ -63,14 +65,15 @@ fn try_write(
     let mut tables = Vec::new();
     let mut builder: Option<(u64, TableBuilder)> = None;
     let mut last_key = Vec::new();
+    let mut bounds = output.bounds;
     let mut count = 0u32;
     while cursor.is_valid() {
         let (key, trailer): (&[u8], Trailer) = (cursor.key(), cursor.trailer());
         if retention.keeps(key, trailer, &mut is_deepest) {
-            let full = builder
-                .as_ref()
-                .is_some_and(|(_, table)| table.is_full(output.limits) && last_key != key);
-            if full {
+            let passed = bounds.iter().take_while(|bound| bound.as_slice() <= key).count();
+            bounds = &bounds[passed..];
+            let is_full = |table: &TableBuilder| table.is_full(output.limits) && last_key != key;
+            if builder.as_ref().is_some_and(|(_, table)| passed > 0 || is_full(table)) {
                 let (id, table) = builder.take().expect("just seen");
                 tables.push(Written::finish(id, table, output)?);
             }

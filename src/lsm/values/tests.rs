@@ -97,6 +97,7 @@ impl Bed {
             home: &self.home,
             options: &TableOptions::default(),
             limits: TableLimits { bytes: self.table_bytes, memory: usize::MAX },
+            bounds: &[],
             next_id: &mut || self.take_id(),
             values: Placement::new(&self.home, sources, moves, shortest, self.file_bytes),
             stopped: &|| false,

@@ -9,6 +9,7 @@
 //!   tables may reach from one to the other.
 //! - Nothing goes below what is older.
 
+mod columns;
 mod fifo;
 mod lazy;
 mod levelled;
@@ -52,7 +53,7 @@ impl Shape {
     }
 
     /// A table with less than this many bytes is small.
-    fn small_bytes(&self) -> u64 {
+    pub(crate) fn small_bytes(&self) -> u64 {
         self.table_bytes.min(self.base_bytes / 8) / 4
     }
 
@@ -178,6 +179,11 @@ pub(crate) trait Policy: Send + Sync + Debug {
     fn everything(&self, version: &Version) -> Option<Choice>;
     /// How many runs, or flushes, level 0 has more than it may.
     fn excess(&self, version: &Version, shape: &Shape) -> u64;
+    /// The keys at which a flush ends its tables, if they are not too small then: each begins a new one.
+    fn bounds(&self, version: &Version, shape: &Shape) -> Vec<Vec<u8>> {
+        let (_, _) = (version, shape);
+        Vec::new()
+    }
     /// Where `tables`, a run that is newer than all there is, may go at once.
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into);
 }
