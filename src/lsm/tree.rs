@@ -278,7 +278,7 @@ impl Tree {
         // The memtable bounds what is kept of its keys.
         let bytes = self.options.load().table_size.unwrap_or(u64::MAX);
         let limits = TableLimits { bytes, memory: usize::MAX };
-        let bounds = self.bounds(state, frozen);
+        let bounds = self.bounds(&state.version, frozen.memtable.memory() as u64);
         let ends = (0, limits, &bounds[..]);
         let tables = self.write(&mut cursor, &mut retention, |_| false, ends, values)?;
         let Some(tables) = tables else { return Ok(()) };
@@ -298,12 +298,10 @@ impl Tree {
         Ok(())
     }
 
-    /// The keys at which the tables of a flush end, if they do not become small by that.
-    fn bounds(&self, state: &State, frozen: &Frozen) -> Vec<Vec<u8>> {
+    /// The keys at which tables of `bytes` in all end that come out of level 0, or go there.
+    fn bounds(&self, version: &Version, bytes: u64) -> Vec<Vec<u8>> {
         let shape = self.shape();
-        let bounds = self.policy.bounds(&state.version, &shape);
-        let each = frozen.memtable.memory() as u64 / (bounds.len() as u64 + 1);
-        if each < 2 * shape.small_bytes() { Vec::new() } else { bounds }
+        shape.thin_out(self.policy.bounds(version, &shape), bytes)
     }
 
     /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.

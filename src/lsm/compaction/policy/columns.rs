@@ -53,20 +53,40 @@ fn column_of(runs: &[Run], tables: &[(usize, &Arc<TableFile>)]) -> Vec<Run> {
     runs.iter().enumerate().filter_map(part).collect()
 }
 
-/// The keys at which a flush ends its tables: each begins a new one. `base` is the level below.
+/// The keys at which a flush ends its tables: each begins a new one. `base` is the level below. Columns that are there go on;
+/// between them others begin, as many as the tables below are worth.
 pub(super) fn bounds(version: &Version, base: usize) -> Vec<Vec<u8>> {
-    let columns = columns(version);
-    if columns.len() > 1 {
-        let first = |column: &Vec<Run>| {
-            column.iter().map(|run| run.tables()[0].meta.smallest.clone()).min()
-        };
-        return columns.iter().skip(1).filter_map(first).collect();
-    }
     let tables = merged(version, base).map_or(&[][..], Run::tables);
     if tables.len() < PARTS {
         return Vec::new();
     }
-    (1..PARTS).map(|part| tables[part * tables.len() / PARTS].meta.smallest.clone()).collect()
+    let mut bounds = Vec::new();
+    let mut rest = tables;
+    for column in columns(version) {
+        let (smallest, largest) = range(&column);
+        let gap = rest.partition_point(|table| table.meta.largest < smallest);
+        bounds.extend(cut(&rest[..gap], tables.len()));
+        rest = &rest[rest.partition_point(|table| table.meta.smallest <= largest)..];
+        bounds.push(smallest);
+    }
+    bounds.extend(cut(rest, tables.len()));
+    // Nothing ends where the first begins.
+    bounds.drain(..bounds.len().min(1));
+    bounds
+}
+
+/// The smallest and the largest key of a column.
+fn range(column: &[Run]) -> (Vec<u8>, Vec<u8>) {
+    let tables = || column.iter().flat_map(Run::tables);
+    let smallest = tables().map(|table| &table.meta.smallest).min();
+    let largest = tables().map(|table| &table.meta.largest).max();
+    (smallest.cloned().unwrap_or_default(), largest.cloned().unwrap_or_default())
+}
+
+/// Where parts begin in a gap between columns that has these tables below it, of `all` that there are.
+fn cut(gap: &[Arc<TableFile>], all: usize) -> impl Iterator<Item = Vec<u8>> {
+    let parts = (gap.len() * PARTS + all / 2) / all;
+    (0..parts).map(move |part| gap[part * gap.len() / parts].meta.smallest.clone())
 }
 
 #[cfg(test)]
@@ -105,9 +125,35 @@ mod tests {
         rows.extend([((2, 0), 4, (&b"h"[..], &b"i"[..]), 10), ((2, 0), 5, (b"k", b"l"), 10)]);
         assert_eq!(bounds(&version(&rows), 2), [b"d", b"f", b"h"]);
         rows.push(((0, 6), 6, (b"a", b"z"), 10));
-        assert_eq!(bounds(&version(&rows), 2), [b"d", b"f", b"h"], "one column says nothing");
+        assert!(bounds(&version(&rows), 2).is_empty(), "it is one column");
         rows.pop();
-        rows.extend([((0, 6), 6, (&b"a"[..], &b"c"[..]), 10), ((0, 6), 7, (b"k", b"z"), 10)]);
-        assert_eq!(bounds(&version(&rows), 2), [b"k"]);
+        rows.extend([((0, 6), 6, (&b"a"[..], &b"e"[..]), 10), ((0, 6), 7, (b"k1", b"z"), 10)]);
+        assert_eq!(bounds(&version(&rows), 2), [&b"f"[..], b"h", b"k1"], "the gap has two parts");
+    }
+
+    #[test]
+    fn a_column_that_was_compacted_begins_again() {
+        let below = |id: u64| -> Row { ((2, 0), id, KEYS[id as usize], 10) };
+        const KEYS: [(&[u8], &[u8]); 8] = [
+            (b"a", b"b"),
+            (b"c", b"d"),
+            (b"e", b"f"),
+            (b"g", b"h"),
+            (b"i", b"j"),
+            (b"k", b"l"),
+            (b"m", b"n"),
+            (b"o", b"p"),
+        ];
+        let mut rows: Vec<Row> = (0..8).map(below).collect();
+        let whole = bounds(&version(&rows), 2);
+        assert_eq!(whole, [b"e", b"i", b"m"]);
+        rows.extend([
+            ((0, 9), 9, (&b"a1"[..], &b"d1"[..]), 10),
+            ((0, 9), 10, (b"i1", b"l1"), 10),
+            ((0, 9), 11, (b"m1", b"p1"), 10),
+        ]);
+        assert_eq!(bounds(&version(&rows), 2), [&b"e"[..], b"i1", b"m1"]);
+        rows.remove(8);
+        assert_eq!(bounds(&version(&rows), 2), [&b"e"[..], b"i1", b"m1"]);
     }
 }
