@@ -6,6 +6,7 @@ mod cursor;
 mod earlier;
 mod load;
 mod lookups;
+mod merging;
 mod state;
 pub(crate) mod table;
 mod tree;
