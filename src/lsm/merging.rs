@@ -60,7 +60,7 @@ impl Merging {
 
     /// Whether a part is worth threads that read and write.
     fn is_long(&self) -> bool {
-        let bytes: u64 = self.inputs.iter().map(|table| table.meta.len).sum();
+        let bytes = self.inputs.iter().map(|table| table.meta.len).fold(0, u64::saturating_add);
         bytes / (self.cuts.len() as u64 + 1) >= WORTH_A_THREAD
     }
 

@@ -320,7 +320,8 @@ impl Tree {
         if choice.into != Into::Merged || !choice.inputs.iter().any(is_flushed) {
             return Vec::new();
         }
-        self.bounds(version, choice.inputs.iter().map(|table| table.meta.len).sum())
+        let lens = choice.inputs.iter().map(|table| table.meta.len);
+        self.bounds(version, lens.fold(0, u64::saturating_add))
     }
 
     /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.

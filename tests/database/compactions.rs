@@ -188,7 +188,7 @@ fn a_merge_that_fails_anywhere_leaves_all_as_it_was() {
             let (calls, _) = compact(threads, None, operation);
             let step = (calls * 2 / MOST_CALLS).max(1) as usize;
             for after in (0..calls).step_by(step) {
-                let errno = if after / step as u64 % 2 == 0 { EIO } else { NO_SPACE };
+                let errno = if (after / step as u64).is_multiple_of(2) { EIO } else { NO_SPACE };
                 let fault = Fault { after, ..Fault::new(operation, Effect::Fail(errno)) };
                 failed += u64::from(compact(threads, Some(fault), operation).1);
             }

@@ -46,12 +46,12 @@ pub(crate) fn cuts(
 /// The keys behind each `parts`th part of all bytes, as far as samples of keys, each with the bytes in front of it, tell.
 fn divide(mut samples: Vec<(Vec<u8>, u64)>, parts: u64) -> Vec<Vec<u8>> {
     samples.sort();
-    let total: u64 = samples.iter().map(|(_, bytes)| bytes).sum();
+    let total: u128 = samples.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     let mut cuts: Vec<Vec<u8>> = Vec::new();
     let (mut sum, mut part) = (0, 1);
     for (key, bytes) in samples {
-        sum += bytes;
-        let passed = (sum * parts).checked_div(total).unwrap_or(0);
+        sum += u128::from(bytes);
+        let passed = (sum * u128::from(parts)).checked_div(total).unwrap_or(0);
         if passed >= part && sum < total && cuts.last() != Some(&key) {
             cuts.push(key);
             part = passed + 1;

@@ -78,23 +78,18 @@ fn try_write(
     let mut bounds = output.bounds;
     let mut count = 0u32;
     while cursor.is_valid() && output.end.is_none_or(|end| cursor.key() < end) {
+        count = count.wrapping_add(1);
+        if count.is_multiple_of(1024) && (output.stopped)() {
+            return Ok(None);
+        }
         if let Some((_, table)) = &mut builder
-            && let Some(block) = cursor.block()
-            && !retention.is_at(cursor.key())
-            && !table.is_full(output.limits)
+            && let Some((key, trailer)) = take_block(cursor, retention, bounds, table, output)?
         {
-            let until = [bounds.first().map(Vec::as_slice), output.end].into_iter().flatten().min();
-            if let Some((key, trailer)) =
-                table.add_block(&block, until, output.values.shortest())?
-            {
-                // It says so of all of them.
-                let is_kept = retention.keeps(&key, trailer, &mut is_deepest);
-                debug_assert!(is_kept, "a put of a new key");
-                last_key = key;
-                count = count.wrapping_add(1);
-                cursor.pass_block()?;
-                continue;
-            }
+            let is_kept = retention.keeps(&key, trailer, &mut is_deepest);
+            debug_assert!(is_kept, "a put of a new key");
+            last_key = key;
+            cursor.pass_block()?;
+            continue;
         }
         let (key, trailer): (&[u8], Trailer) = (cursor.key(), cursor.trailer());
         if retention.keeps(key, trailer, &mut is_deepest) {
@@ -106,15 +101,7 @@ fn try_write(
                 tables.push(Written::finish(id, table, output)?);
             }
             if builder.is_none() {
-                let id = (output.next_id)();
-                let file = output.home.create(id)?;
-                begun.push(id);
-                let file = match &output.aside {
-                    Some(aside) => aside.behind(file),
-                    None => file,
-                };
-                let identity = output.home.identity_of(id);
-                builder = Some((id, TableBuilder::new(file, identity, output.options)?));
+                builder = Some(begin(output, begun)?);
             }
             let (_, table) = builder.as_mut().expect("just made");
             let (trailer, value) =
@@ -124,10 +111,6 @@ fn try_write(
                 last_key.clear();
                 last_key.extend_from_slice(key);
             }
-        }
-        count += 1;
-        if count.is_multiple_of(1024) && (output.stopped)() {
-            return Ok(None);
         }
         cursor.next()?;
     }
@@ -140,6 +123,37 @@ fn try_write(
     }
     output.home.fs.sync_dir(&output.home.dir)?;
     Ok(Some(tables.into_iter().map(|table| table.known(output)).collect()))
+}
+
+/// Adds the block that begins with the present entry, if it goes as a whole: a merge keeps all of its entries as they are.
+/// Gives the last of them.
+fn take_block(
+    cursor: &impl EntryCursor,
+    retention: &Retention,
+    bounds: &[Vec<u8>],
+    table: &mut TableBuilder,
+    output: &Output<'_>,
+) -> Result<Option<(Vec<u8>, Trailer)>> {
+    let Some(block) = cursor.block() else { return Ok(None) };
+    if retention.is_at(cursor.key()) || table.is_full(output.limits) {
+        return Ok(None);
+    }
+    let bound = bounds.first().map(Vec::as_slice);
+    let until = [bound, output.end].into_iter().flatten().min();
+    table.add_block(&block, until, output.values.shortest())
+}
+
+/// Begins a table.
+fn begin(output: &mut Output<'_>, begun: &mut Vec<u64>) -> Result<(u64, TableBuilder)> {
+    let id = (output.next_id)();
+    let file = output.home.create(id)?;
+    begun.push(id);
+    let file = match &output.aside {
+        Some(aside) => aside.behind(file),
+        None => file,
+    };
+    let identity = output.home.identity_of(id);
+    Ok((id, TableBuilder::new(file, identity, output.options)?))
 }
 
 /// A table that was written, and what it refers to, while the value files are not complete.
