@@ -6,6 +6,8 @@ mod cursor;
 mod earlier;
 mod load;
 mod lookups;
+
+mod merging;
 mod observed;
 mod state;
 mod status;

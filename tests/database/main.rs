@@ -3,6 +3,7 @@
 mod architecture;
 mod choices;
 mod clears;
+mod compactions;
 mod conformance;
 mod crash;
 mod ends;

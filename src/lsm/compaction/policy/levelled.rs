@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::{
-    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, into_merged, lie_free, sink,
+    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, into_merged, lie_free, sink,
     tombstones,
 };
 use crate::lsm::version::{LEVELS, TableFile, Version};
@@ -81,7 +81,11 @@ impl Policy for Levelled {
             (score, _) if score < 1.0 => {
                 tombstones::due(version, (base, self.deepest), self.few, shape)
             }
-            (_, 0) => Some(into_merged(version, version.level(0), MOST_RUNS, base, shape)),
+            (_, 0) => {
+                let deepest = columns::deepest(version).filter(|column| column.len() >= TRIGGER);
+                let runs = deepest.as_deref().unwrap_or(version.level(0));
+                Some(into_merged(version, runs, MOST_RUNS, base, shape))
+            }
             (_, level) => {
                 let bytes = sizes[level].saturating_sub(target(level)).max(1);
                 sink(version, level, Excess { tables: usize::MAX, bytes }, shape)
@@ -94,7 +98,12 @@ impl Policy for Levelled {
     }
 
     fn excess(&self, version: &Version, _shape: &Shape) -> u64 {
-        version.level(0).len().saturating_sub(TRIGGER) as u64
+        let depth = columns::deepest(version).map_or(0, |column| column.len());
+        depth.saturating_sub(TRIGGER) as u64
+    }
+
+    fn bounds(&self, version: &Version, shape: &Shape) -> Vec<Vec<u8>> {
+        columns::bounds(version, self.base_level(&self.sizes(version), shape.base_bytes))
     }
 
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into) {
