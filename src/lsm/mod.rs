@@ -6,7 +6,6 @@ mod cursor;
 mod earlier;
 mod load;
 mod lookups;
-
 mod merging;
 mod observed;
 mod state;
