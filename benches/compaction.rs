@@ -22,7 +22,7 @@ const TABLE: u64 = 2 << 20;
 
 /// What a call takes longer: a read or write of a table, and a sync.
 const DEVICES: [(&str, u64, u64); 3] =
-    [("as it is", 0, 0), ("fast", 200, 1000), ("slow", 2000, 10_000)];
+    [("as-is", 0, 0), ("fast", 200, 1000), ("slow", 2000, 10_000)];
 const VALUES: [usize; 2] = [100, 1000];
 const PACKED: [(&str, Compression); 2] = [("plain", Compression::None), ("lz4", Compression::Lz4)];
 
