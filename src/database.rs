@@ -816,7 +816,7 @@ mod tests {
     use crate::base::Slice;
     use crate::cursor::Range;
     use crate::options::EngineKind;
-    use crate::vfs::{Fs, MemoryFs, PowerCut};
+    use crate::vfs::{Fs, Layer, MemoryFs, PowerCut};
 
     fn open(fs: &MemoryFs) -> Database {
         Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
@@ -825,7 +825,8 @@ mod tests {
     #[test]
     fn a_torn_segment_stays_until_its_promise_is_written() {
         let fs = Arc::new(MemoryFs::new());
-        let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
+        let builder = Database::builder("/db").log_layer(Layer::Positional);
+        let db = builder.file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
         let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
         keyspace.put("synced", "v").unwrap();
         db.persist().unwrap();
