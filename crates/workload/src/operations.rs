@@ -21,8 +21,18 @@ impl<T: Copy> Operations<T> {
         key_size: usize,
         payloads: Vec<T>,
     ) -> Self {
+        Self::with(numbers, key_size, payloads, |keys, number| push_key(keys, number, key_size))
+    }
+
+    /// The same with keys that `push` writes behind others, each of `key_size` bytes.
+    pub fn with(
+        numbers: impl ExactSizeIterator<Item = u64>,
+        key_size: usize,
+        payloads: Vec<T>,
+        mut push: impl FnMut(&mut Vec<u8>, u64),
+    ) -> Self {
         let mut keys = Vec::with_capacity(numbers.len() * key_size);
-        numbers.for_each(|number| push_key(&mut keys, number, key_size));
+        numbers.for_each(|number| push(&mut keys, number));
         Self { keys, key_size, payloads }
     }
 
