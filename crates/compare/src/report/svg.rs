@@ -236,17 +236,19 @@ pub(crate) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
     }
     drawing.text(((MARGIN + RIGHT) / 2.0, BOTTOM + 34.0), "soft", "middle", axes.x_label);
     let mut legend = BOTTOM + 54.0;
+    // Two beside each other if they are short.
+    let columns = if lines.iter().all(|line| line.label.chars().count() <= 30) { 2 } else { 1 };
     for (i, line) in lines.iter().enumerate() {
         let variant = lines[..i].iter().filter(|other| other.system == line.system).count();
         draw_line(&mut drawing, line, variant, &x, &y);
-        let left = if i % 2 == 0 { LEFT } else { WIDTH / 2.0 + 4.0 };
+        let left = if i % columns == 0 { LEFT } else { WIDTH / 2.0 + 4.0 };
         let sample = [(left, legend), (left + 26.0, legend)];
         draw_path(&mut drawing, &sample, line, variant);
         if line.marked {
             draw_mark(&mut drawing, (left + 13.0, legend), &palette::of(&line.system), variant);
         }
         drawing.text((left + 32.0, legend + 4.0), "", "start", &line.label);
-        if i % 2 == 1 || i + 1 == lines.len() {
+        if i % columns == columns - 1 || i + 1 == lines.len() {
             legend += 19.0;
         }
     }

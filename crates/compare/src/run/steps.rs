@@ -94,7 +94,7 @@ impl Steps {
         let mut done = self.each(work, one, many)?;
         if step.persists {
             let start = Instant::now();
-            system.settle()?;
+            system.persist()?;
             done.times.seconds += start.elapsed().as_secs_f64();
         }
         done.user_bytes = done.times.latencies.len() * self.load.record_bytes();

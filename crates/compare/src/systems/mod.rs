@@ -67,6 +67,11 @@ pub(crate) trait System: Sync {
         Ok(())
     }
 
+    /// Has all that was written in the system's own files, synced.
+    fn persist(&self) -> Result<()> {
+        self.settle()
+    }
+
     /// Figures that the system counts itself.
     fn counters(&self) -> Vec<(&'static str, f64)> {
         Vec::new()

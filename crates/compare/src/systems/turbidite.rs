@@ -145,6 +145,10 @@ impl System for Turbidite {
         Ok(self.database.settle()?)
     }
 
+    fn persist(&self) -> Result<()> {
+        Ok(self.keyspace.persist()?)
+    }
+
     fn counters(&self) -> Vec<(&'static str, f64)> {
         let stats = self.database.stats();
         let pages = stats.page_cache;

@@ -9,7 +9,7 @@ many gets, of which 37 % find nothing; keys of 8 digits, values of 100 bytes, on
 sides make keys inside the clock. Turbidite's sets include having all in the files of the engine, synced: Tkrzw's include a \
 soft synchronisation. Turbidite is closed and opened before the gets, so that its caches are cold, which Tkrzw's tool cannot \
 do in one run. Page caches have 256 pages on both sides, and Turbidite's engines 64 MiB for all else. The batched gets are \
-multi_get with 32 keys, which Tkrzw has no match for. Runs on direct I/O have fewer records at the quick scale.";
+multi_get with 32 keys made before the clock starts, which Tkrzw has no match for. Runs on direct I/O have fewer records at the quick scale.";
 
 const PAGES: u32 = 256;
 
