@@ -3,7 +3,7 @@
 //! [`systems`] has the stores behind one small trait, [`tables`] says what is run on them and drawn of it, [`run`] runs it,
 //! each system in a process of its own, and keeps the results, and [`report`] makes pages of these.
 
-#![deny(unsafe_code)]
+#![cfg_attr(not(feature = "lmdb"), forbid(unsafe_code))]
 
 mod commands;
 mod failure;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::book::{Book, Chapter};
 use super::claims::{CLAIMS, Verdict};
 use super::svg::{STYLE, escape};
-use super::{palette, plot, words};
+use super::{counters, palette, plot, words};
 use crate::run::results::Machine;
 use crate::tables::Row;
 
@@ -123,7 +123,31 @@ fn chapter(page: &mut String, chapter: &Chapter) {
     for group in table.rows.chunk_by(|a, b| a.workload == b.workload) {
         figures(page, chapter, group);
     }
+    counted(page, chapter);
     page.push_str("</details>\n");
+}
+
+/// What was counted, if the chapter has that.
+fn counted(page: &mut String, chapter: &Chapter) {
+    let lines = counters::lines(chapter);
+    if lines.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<div class=\"wide\"><table><caption>What engines and file layers counted</caption><tr>",
+    );
+    for column in counters::COLUMNS {
+        put(page, format_args!("<th>{column}</th>"));
+    }
+    page.push_str("</tr>\n");
+    for line in lines {
+        page.push_str("<tr>");
+        for cell in line {
+            put(page, format_args!("<td>{}</td>", escape(&cell)));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
 }
 
 /// The rows of one workload.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::book::{Book, Chapter};
 use super::claims::{CLAIMS, Verdict};
-use super::{plot, svg, words};
+use super::{counters, plot, svg, words};
 use crate::run::results::Machine;
 use crate::tables::Row;
 
@@ -76,6 +76,20 @@ fn chapter(page: &mut String, chapter: &Chapter, plots: &mut Vec<Plot>) {
             figures(page, chapter, row);
         }
         page.push('\n');
+    }
+    let lines = counters::lines(chapter);
+    if !lines.is_empty() {
+        put(
+            page,
+            format_args!(
+                "### What engines and file layers counted\n\n| {} |",
+                counters::COLUMNS.join(" | ")
+            ),
+        );
+        put(page, format_args!("|{}", "---|".repeat(counters::COLUMNS.len())));
+        for line in lines {
+            put(page, format_args!("| {} |", line.map(|text| cell(&text)).join(" | ")));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod book;
 mod claims;
+mod counters;
 mod html;
 mod markdown;
 mod numbers;

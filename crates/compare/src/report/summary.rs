@@ -87,6 +87,12 @@ impl Summary {
         Spread::of(self.steps(row, step).filter_map(of).collect())
     }
 
+    /// The median of a counter, if the system has it.
+    pub(crate) fn counter(&self, row: &str, step: &str, name: &str) -> Option<f64> {
+        let of = |measured: &Measured| measured.counters.get(name).copied();
+        Spread::of(self.steps(row, step).filter_map(of).collect()).map(|spread| spread.median)
+    }
+
     /// The run in the middle, by its time: the one whose course is drawn.
     pub(crate) fn middle<'a>(&'a self, row: &str, step: &'a str) -> Option<&'a Measured> {
         let mut steps: Vec<_> = self.steps(row, step).collect();

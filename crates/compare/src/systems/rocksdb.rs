@@ -102,7 +102,7 @@ impl System for Rocks {
         for (key, value) in entries {
             batch.put(key, value);
         }
-        self.db.write_opt(&batch, &self.write).map_err(failed)
+        self.db.write_opt(batch, &self.write).map_err(failed)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
@@ -114,7 +114,7 @@ impl System for Rocks {
         for key in keys {
             batch.delete(key);
         }
-        self.db.write_opt(&batch, &self.write).map_err(failed)
+        self.db.write_opt(batch, &self.write).map_err(failed)
     }
 
     fn reader(&self) -> Result<Box<dyn Reader + '_>> {
