@@ -11,7 +11,6 @@ mod durability;
 mod engine;
 mod failure;
 mod hex;
-mod machine;
 mod options;
 mod output;
 mod picture;

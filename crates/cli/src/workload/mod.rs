@@ -1,17 +1,12 @@
 //! What `bench` does to a database: made from a seed before any clock starts, checked while it runs.
 
-mod clock;
 mod counters;
-mod draws;
 mod keys;
-mod operations;
 mod phases;
 mod report;
 mod skip;
 mod store;
 mod tree;
-mod values;
-mod zipf;
 
 use std::path::Path;
 use std::sync::Arc;
