@@ -687,7 +687,10 @@ impl Inner {
         let files = open::files(&*self.shared.fs, &self.shared.path);
         let log: Vec<u64> = files.iter().filter(|file| file.is_log).map(|file| file.len).collect();
         Stats {
-            io: self.shared.fs.stats(),
+            io: match &self.segments {
+                Some(log) => self.shared.fs.stats() - log.tail_stats(),
+                None => self.shared.fs.stats(),
+            },
             disk_bytes: files.iter().map(|file| file.len).sum(),
             keyspaces,
             log: LogStats {

@@ -8,7 +8,8 @@ use crate::vfs::{IoStats, Layer, PageCacheStats};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What all files have done: counted by the file layer, writes into mapped files included.
+    /// What all files have done: counted by the file layer, writes into mapped files included. What is copied to the mapped
+    /// tail of the log counts when it is written to the log.
     pub io: IoStats,
     /// One entry for each keyspace, by name.
     pub keyspaces: Vec<KeyspaceStats>,
@@ -36,7 +37,7 @@ pub struct LogStats {
     /// Bytes reserved for them.
     pub bytes: u64,
     /// Bytes written to them since the database was opened, as the file layer counts them: a part of
-    /// [`Stats::io`], which counts what is copied into the mapped tail of the log, too. 0 if it is open for reading only.
+    /// [`Stats::io`], and those that wait in the mapped tail of the log to be written to them. 0 if it is open for reading only.
     pub written_bytes: u64,
 }
 

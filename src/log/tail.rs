@@ -69,6 +69,10 @@ impl Tail {
         Ok(Self { file, database })
     }
 
+    pub(super) fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
     /// Takes what is new of `round`, the bytes of `segment` from `start` on, of which it has the first `noted`. False if
     /// there is no room for them.
     #[inline]
