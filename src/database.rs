@@ -688,7 +688,7 @@ impl Inner {
         let log: Vec<u64> = files.iter().filter(|file| file.is_log).map(|file| file.len).collect();
         Stats {
             io: match &self.segments {
-                Some(log) => self.shared.fs.stats() - log.tail_stats(),
+                Some(log) => log.without_tail(self.shared.fs.stats()),
                 None => self.shared.fs.stats(),
             },
             disk_bytes: files.iter().map(|file| file.len).sum(),

@@ -9,7 +9,7 @@ use crate::vfs::{IoStats, Layer, PageCacheStats};
 #[non_exhaustive]
 pub struct Stats {
     /// What all files have done: counted by the file layer, writes into mapped files included. What is copied to the mapped
-    /// tail of the log counts when it is written to the log.
+    /// tail of the log counts as written to the log.
     pub io: IoStats,
     /// One entry for each keyspace, by name.
     pub keyspaces: Vec<KeyspaceStats>,

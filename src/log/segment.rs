@@ -342,9 +342,12 @@ impl Segments {
         Ok(Some(tail))
     }
 
-    /// What was done with the tail: copies of memory, each of which goes to a segment later.
-    pub(crate) fn tail_stats(&self) -> IoStats {
-        self.lock().tail.as_ref().map_or_else(IoStats::default, |tail| tail.stats())
+    /// What of `all` was done, if copies to the tail are no writes, and what waits there has been written to a segment.
+    pub(crate) fn without_tail(&self, all: IoStats) -> IoStats {
+        let Some(tail) = self.lock().tail.as_ref().map(|tail| tail.stats()) else { return all };
+        let mut without = all - tail;
+        without.written_bytes += self.in_tail.load(Ordering::Relaxed);
+        without
     }
 
     /// Removes the tail: all it has is in the segments.

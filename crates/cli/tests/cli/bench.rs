@@ -396,8 +396,8 @@ fn batches() {
             assert_eq!(figures(&lines, "found"), [0, 3000, 0, 0, 3000, 0, 0, 0, 0]);
         }
     }
-    let one = bench(&["--phases", "fill"]);
-    let many = bench(&["--phases", "fill", "--batch", "100"]);
+    let one = bench(&["--phases", "fill", "--log-file", "pos"]);
+    let many = bench(&["--phases", "fill", "--log-file", "pos", "--batch", "100"]);
     let writes = |lines: &[Value]| lines[0]["io"]["writes"].as_u64().unwrap();
     assert!(writes(&many) * 10 < writes(&one), "a batch is one record of the log");
 }
