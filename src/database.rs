@@ -24,7 +24,7 @@ use crate::options::{Durability, KeyspaceOptions, RecoveryMode, SkipOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::status::{JobStatus, Publisher, Status};
-use crate::vfs::{Layer, LockGuard};
+use crate::vfs::{IoStats, Layer, LockGuard};
 
 /// The longest name of a keyspace, in bytes.
 const MAX_NAME_LEN: usize = 255;
@@ -648,10 +648,16 @@ impl Inner {
         }
     }
 
+    /// What all files have done.
+    fn io(&self) -> IoStats {
+        let all = self.shared.fs.stats();
+        self.segments.as_ref().map_or(all, |log| log.without_tail(all))
+    }
+
     fn status(&self) -> Status {
         let keyspaces: Vec<_> = self.all().iter().map(|open| open.status()).collect();
         let pressure = keyspaces.iter().map(|keyspace| keyspace.pressure).max().unwrap_or(0);
-        let (io, events) = (self.shared.fs.stats(), &self.shared.events);
+        let (io, events) = (self.io(), &self.shared.events);
         let now = events.now();
         let job = |job: UnderWay| JobStatus {
             number: job.number,
@@ -687,10 +693,7 @@ impl Inner {
         let files = open::files(&*self.shared.fs, &self.shared.path);
         let log: Vec<u64> = files.iter().filter(|file| file.is_log).map(|file| file.len).collect();
         Stats {
-            io: match &self.segments {
-                Some(log) => log.without_tail(self.shared.fs.stats()),
-                None => self.shared.fs.stats(),
-            },
+            io: self.io(),
             disk_bytes: files.iter().map(|file| file.len).sum(),
             keyspaces,
             log: LogStats {

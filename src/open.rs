@@ -610,7 +610,10 @@ fn continue_log(
         segments.add_recyclable(number, len);
     }
     segments.trim();
-    Ok((segments, writer.with_buffer(options.log_buffer).with_tail()))
+    // Who knows only the old format may open the database again, and would not look for a tail.
+    let stays = is_old && writer.segment().number == end.number;
+    let writer = if stays { writer } else { writer.with_tail() };
+    Ok((segments, writer.with_buffer(options.log_buffer)))
 }
 
 /// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and

@@ -21,6 +21,9 @@ const MAGIC: [u8; 8] = *b"TBWATCH\x01";
 /// What the checksum is bound to.
 const IDENTITY: u64 = u64::from_le_bytes(MAGIC);
 
+/// More levels than a tree has.
+const MOST_LEVELS: usize = 64;
+
 /// Who published a status, and which of theirs it is.
 pub(super) type Stamp = (u64, u64);
 
@@ -233,7 +236,7 @@ impl<'a> Reader<'a> {
             excess_runs: self.number()?,
             debt_bytes: self.number()?,
             is_due: self.flag()?,
-            levels: self.list(Self::level)?,
+            levels: self.list(Self::level).filter(|levels| are_levels(levels))?,
             claims: self.list(Self::claim)?,
         })
     }
@@ -266,4 +269,8 @@ impl<'a> Reader<'a> {
             running_for: self.duration()?,
         })
     }
+}
+/// Whether these may be the levels of a tree: not many, and in their order.
+fn are_levels(levels: &[LevelStatus]) -> bool {
+    levels.len() <= MOST_LEVELS && levels.is_sorted_by(|a, b| a.level < b.level)
 }

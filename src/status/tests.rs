@@ -213,3 +213,16 @@ fn what_a_killed_process_left_is_no_answer_and_in_nobodys_way() {
     assert_eq!(file.view(0..file.len().unwrap()).unwrap().to_vec(), before);
     drop(db);
 }
+
+#[test]
+fn a_tree_has_few_levels_in_their_order() {
+    let with = |levels: &[u32]| {
+        let mut status = status();
+        let level = |&level: &u32| LevelStatus { level, runs: 1, spans: Vec::new() };
+        let tree = LsmStatus { levels: levels.iter().map(level).collect(), ..LsmStatus::default() };
+        status.keyspaces[0].tree = Some(tree);
+        decode(&encode((1, 2), &status)).is_some()
+    };
+    assert!(with(&[]) && with(&[0, 1, 15]));
+    assert!(!with(&[1, 0]) && !with(&[1, 1]) && !with(&(0..1000).collect::<Vec<_>>()));
+}

@@ -41,7 +41,7 @@ impl Watch {
     /// # Errors
     /// What writing the request gives, if nobody else's is answered meanwhile: the file system may be read-only.
     pub fn ask(&mut self, patience: Duration) -> Result<Option<Status>> {
-        let deadline = Instant::now() + patience;
+        let begin = Instant::now();
         let before = self.published().map(|(stamp, _)| stamp);
         let asked = self.write_request();
         loop {
@@ -49,7 +49,7 @@ impl Watch {
             if let Some((_, status)) = answer {
                 return Ok(Some(status));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = patience.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 return asked.map(|()| None);
             }
