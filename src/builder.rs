@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::events::{Listener, Listeners};
+use crate::open;
 use crate::options::{
     BACKGROUND_THREADS, CompactionLock, DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL,
     DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES, Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER,
     MIN_MEMORY_BUDGET, MIN_OPEN_FILES, RecoveryMode,
 };
 use crate::reducer::Reducers;
+use crate::status::Watch;
 use crate::vfs::{DiskFs, Fs, Layer};
 
 /// The options of a database, as plain data.
@@ -34,6 +37,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) recovery: RecoveryMode,
     pub(crate) log_layer: Layer,
     pub(crate) reducers: Reducers,
+    pub(crate) listeners: Listeners,
+    pub(crate) publish_status: bool,
 }
 
 /// Half of the processors, so that callers have the rest.
@@ -75,6 +80,8 @@ impl DatabaseBuilder {
             recovery: RecoveryMode::default(),
             log_layer: Layer::Mmap,
             reducers: Reducers::default(),
+            listeners: Listeners::default(),
+            publish_status: false,
         })
     }
 
@@ -196,6 +203,45 @@ impl DatabaseBuilder {
     ) -> Self {
         self.0.reducers.add(name, Arc::new(function));
         self
+    }
+
+    /// Has `listener` told of each flush, compaction and other job of background work when it has ended. There may be
+    /// several; each is told of all. Cost: a call for each job, of which there is one for each few MiB that are written;
+    /// [`Listener`] says what the call may do. With [`read_only`](Self::read_only) there is no background work to tell of.
+    ///
+    /// ```
+    /// # fn main() -> turbidite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("my.db");
+    /// use std::sync::Arc;
+    /// use turbidite::{Database, Event};
+    /// let tell = |event: &Event| println!("{} of {}: {:?}", event.kind, event.keyspace, event.outcome);
+    /// let db = Database::builder(path).listener(Arc::new(tell)).open()?;
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.0.listeners.add(listener);
+        self
+    }
+
+    /// Whether other processes may [watch](Self::watch) what the database is doing, with `turbidite watch` or another
+    /// program. Default: `false`. Cost: a thread that looks ten times a second for a file that is not there; for each
+    /// picture that somebody asks for, some microseconds for each table, and a file of some KiB, which is not synced. Makes no
+    /// difference with [`read_only`](Self::read_only). What cannot be published harms nobody.
+    pub fn publish_status(mut self, publish: bool) -> Self {
+        self.0.publish_status = publish;
+        self
+    }
+
+    /// Watches the database, which another process may have open, instead of opening it: of these options, only path and
+    /// file system count. Nothing but `watch.request` is created in its directory.
+    ///
+    /// # Errors
+    /// `NotADatabase`, `Io`.
+    pub fn watch(self) -> Result<Watch> {
+        open::check_is_database(&self.0)?;
+        Ok(Watch::new(self.0.fs, self.0.path))
     }
 
     /// The file system to use. Default: the operating system's.

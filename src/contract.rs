@@ -11,10 +11,12 @@ use crate::base::{Kind, ReadPoint, Seqno, Slice, Visibility};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
+use crate::events::Observer;
 use crate::iter::{InOrder, OrderedCursor, UnorderedCursor};
 use crate::options::{CompactionLock, LsmOptions};
 use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
+use crate::status::LsmStatus;
 use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
 
@@ -101,6 +103,8 @@ pub(crate) struct Context {
     pub(crate) visibility: Arc<Visibility>,
     pub(crate) background: Arc<Background>,
     pub(crate) host: Arc<dyn Host>,
+    /// Takes note of the keyspace's background jobs.
+    pub(crate) observer: Observer,
     pub(crate) read_only: bool,
     /// Whether the keyspace's writes are in the log.
     pub(crate) logged: bool,
@@ -248,6 +252,10 @@ pub(crate) trait Engine: Send + Sync {
     fn active_bytes(&self) -> usize;
     /// Figures; the name, and those of the page cache, are filled in by the caller.
     fn stats(&self) -> KeyspaceStats;
+    /// What an LSM-tree is doing; `None` for another engine.
+    fn tree_status(&self) -> Option<LsmStatus> {
+        None
+    }
     /// How files are reached that are opened now.
     fn layer(&self) -> Layer;
     /// Reaches files through `layer` from now on; those that are open are opened anew, now or at their next use.

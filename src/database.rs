@@ -15,6 +15,7 @@ use crate::commit::{Committer, Target};
 use crate::contract::Engine;
 use crate::engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::UnderWay;
 use crate::housekeeper::Housekeeper;
 use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
 use crate::log::{Log, Segments, segment_path};
@@ -22,7 +23,8 @@ use crate::open::{self, Opened, Shared};
 use crate::options::{Durability, KeyspaceOptions, RecoveryMode, SkipOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
-use crate::vfs::{Layer, LockGuard};
+use crate::status::{JobStatus, Publisher, Status};
+use crate::vfs::{IoStats, Layer, LockGuard};
 
 /// The longest name of a keyspace, in bytes.
 const MAX_NAME_LEN: usize = 255;
@@ -70,6 +72,7 @@ pub(crate) struct Inner {
     /// Held while the set of log segments is changed or must stand still.
     log_upkeep: Mutex<()>,
     housekeeper: OnceLock<Housekeeper>,
+    publisher: OnceLock<Publisher>,
     lock: Mutex<Option<LockGuard>>,
     report: RecoveryReport,
     closed: AtomicBool,
@@ -105,6 +108,7 @@ impl Database {
             segments,
             log_upkeep: Mutex::new(()),
             housekeeper: OnceLock::new(),
+            publisher: OnceLock::new(),
             lock: Mutex::new(Some(lock)),
             report,
             closed: AtomicBool::new(false),
@@ -116,6 +120,13 @@ impl Database {
         inner.shared.committer.start(writer, last, bell)?;
         if !inner.shared.read_only {
             inner.shared.bell.release_log();
+        }
+        if options.publish_status && !inner.shared.read_only {
+            let database = Arc::downgrade(&inner.0);
+            let collect = move || database.upgrade().map(|inner| inner.status());
+            let Shared { fs, path, .. } = &inner.shared;
+            let publisher = Publisher::start(fs, path, collect)?;
+            inner.publisher.get_or_init(|| publisher);
         }
         Ok(Self { inner })
     }
@@ -232,6 +243,13 @@ impl Database {
         self.inner.stats()
     }
 
+    /// What the database is doing at this moment: its levels over the keys, what compactions work on, what waits. Cost:
+    /// microseconds for each table.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.inner.status()
+    }
+
     /// Reads the catalog, the log from its first needed segment on, all tables, segments and trees, and checks all
     /// checksums, orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
     ///
@@ -308,7 +326,7 @@ impl Inner {
         name: &str,
         options: &KeyspaceOptions,
     ) -> Result<Arc<dyn Engine>> {
-        let context = self.shared.context(catalog.next_id(), options)?;
+        let context = self.shared.context((catalog.next_id(), name), options)?;
         let engine = engine::create(options, context)?;
         self.shared.sync_keyspaces()?;
         catalog.add(name, options).map_err(|error| self.failed_change(error))?;
@@ -503,6 +521,9 @@ impl Inner {
         if let Some(housekeeper) = self.housekeeper.get() {
             housekeeper.stop();
         }
+        if let Some(publisher) = self.publisher.get() {
+            publisher.stop();
+        }
         self.committer().finish();
         let catalog = lock(&self.catalog);
         lock(&self.lock).take();
@@ -615,6 +636,53 @@ impl Inner {
 
     // ---- figures ----
 
+    fn memory(&self) -> MemoryStats {
+        let budget = &self.shared.budget;
+        MemoryStats {
+            budget: budget.total as u64,
+            memtables: budget.memtables_used() as u64,
+            block_cache: self.shared.blocks.memory(),
+            tables: self.shared.open_files.memory() as u64,
+            indexes: budget.indexes_used() as u64,
+            page_caches: budget.page_caches() as u64,
+        }
+    }
+
+    /// What all files have done.
+    fn io(&self) -> IoStats {
+        let all = self.shared.fs.stats();
+        self.segments.as_ref().map_or(all, |log| log.without_tail(all))
+    }
+
+    fn status(&self) -> Status {
+        let keyspaces: Vec<_> = self.all().iter().map(|open| open.status()).collect();
+        let pressure = keyspaces.iter().map(|keyspace| keyspace.pressure).max().unwrap_or(0);
+        let (io, events) = (self.io(), &self.shared.events);
+        let now = events.now();
+        let job = |job: UnderWay| JobStatus {
+            number: job.number,
+            keyspace: job.keyspace.to_string(),
+            kind: job.kind,
+            levels: job.levels,
+            bytes: job.bytes,
+            running_for: now.saturating_sub(job.start),
+        };
+        Status {
+            process: std::process::id(),
+            open_for: now,
+            last_seqno: self.visibility().published(),
+            taken_bytes: self.committer().taken_bytes(),
+            read_bytes: io.read_bytes,
+            written_bytes: io.written_bytes,
+            pressure: pressure.max(self.committer().memory_pressure()),
+            is_poisoned: self.committer().check().is_err(),
+            memory: self.memory(),
+            memtables_limit: self.shared.budget.memtables as u64,
+            keyspaces,
+            jobs: events.under_way().into_iter().map(job).collect(),
+        }
+    }
+
     fn stats(&self) -> Stats {
         let keyspaces: Vec<_> = self.all().iter().map(|open| open.stats()).collect();
         let page_cache =
@@ -624,9 +692,8 @@ impl Inner {
         let last_seqno = self.visibility().published();
         let files = open::files(&*self.shared.fs, &self.shared.path);
         let log: Vec<u64> = files.iter().filter(|file| file.is_log).map(|file| file.len).collect();
-        let budget = &self.shared.budget;
         Stats {
-            io: self.shared.fs.stats(),
+            io: self.io(),
             disk_bytes: files.iter().map(|file| file.len).sum(),
             keyspaces,
             log: LogStats {
@@ -634,14 +701,7 @@ impl Inner {
                 bytes: log.iter().sum(),
                 written_bytes: self.segments.as_ref().map_or(0, |log| log.written_bytes()),
             },
-            memory: MemoryStats {
-                budget: budget.total as u64,
-                memtables: budget.memtables_used() as u64,
-                block_cache: self.shared.blocks.memory(),
-                tables: self.shared.open_files.memory() as u64,
-                indexes: budget.indexes_used() as u64,
-                page_caches: budget.page_caches() as u64,
-            },
+            memory: self.memory(),
             page_cache,
             block_cache: CacheStats {
                 hits: self.shared.blocks.hits(),
@@ -762,7 +822,7 @@ mod tests {
     use crate::base::Slice;
     use crate::cursor::Range;
     use crate::options::EngineKind;
-    use crate::vfs::{Fs, MemoryFs, PowerCut};
+    use crate::vfs::{Fs, Layer, MemoryFs, PowerCut};
 
     fn open(fs: &MemoryFs) -> Database {
         Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
@@ -771,7 +831,8 @@ mod tests {
     #[test]
     fn a_torn_segment_stays_until_its_promise_is_written() {
         let fs = Arc::new(MemoryFs::new());
-        let db = Database::builder("/db").file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
+        let builder = Database::builder("/db").log_layer(Layer::Positional);
+        let db = builder.file_system(Arc::<MemoryFs>::clone(&fs)).open().unwrap();
         let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
         keyspace.put("synced", "v").unwrap();
         db.persist().unwrap();

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::open::Files;
 use crate::options::{Durability, EngineKind, KeyspaceOptions, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
+use crate::status::KeyspaceStatus;
 use crate::vfs::Layer;
 
 /// What a keyspace is made of.
@@ -67,6 +68,22 @@ impl OpenKeyspace {
         let name = self.opened.name.clone();
         let page_cache = self.files.page_cache_stats();
         KeyspaceStats { name, page_cache, ..self.target.engine.stats() }
+    }
+
+    pub(crate) fn status(&self) -> KeyspaceStatus {
+        let engine = &self.target.engine;
+        let stats = engine.stats();
+        KeyspaceStatus {
+            name: self.opened.name.clone(),
+            engine: self.opened.engine,
+            disk_bytes: stats.disk_bytes,
+            memory_bytes: stats.memory_bytes,
+            flushes: stats.flushes,
+            compactions: stats.compactions,
+            work: stats.work,
+            pressure: engine.pressure(),
+            tree: engine.tree_status(),
+        }
     }
 }
 

@@ -67,6 +67,7 @@ mod cursor;
 mod database;
 mod engine;
 mod error;
+mod events;
 mod filter;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -85,6 +86,7 @@ mod reducer;
 mod skip;
 mod snapshot;
 mod stats;
+mod status;
 pub mod typed;
 pub mod vfs;
 mod workers;
@@ -95,6 +97,7 @@ pub use builder::DatabaseBuilder;
 pub use cursor::{Cursor, Keys, Range};
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
+pub use events::{Event, JobKind, LevelRange, Listener, Outcome};
 pub use keyspace::{Keyspace, KeyspaceInfo};
 pub use options::{
     CompactionLock, Compression, DEFAULT_MEMORY_BUDGET, Durability, EngineKind, FilterKind,
@@ -105,7 +108,10 @@ pub use reducer::{ReduceFn, Reducer};
 pub use snapshot::Snapshot;
 pub use stats::{
     CacheStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, RecoveryReport, SkipStats, Stats,
-    TreeStats, ValueStats, VerifyReport,
+    TreeStats, ValueStats, VerifyReport, WorkStats,
+};
+pub use status::{
+    ClaimStatus, JobStatus, KeyspaceStatus, LevelStatus, LsmStatus, Span, Status, Watch,
 };
 pub use vfs::{IoStats, Layer, PageCacheStats};
 

@@ -25,6 +25,7 @@ use crate::commit::{Committer, Entry, Logged, Target, take_logged};
 use crate::contract::{self, Background, Context, Host};
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::events::{Events, Observer};
 use crate::housekeeper::Bell;
 use crate::log::{LOG_VERSION, Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::{KeyspaceOptions, RecoveryMode};
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) committer: Arc<Committer>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) reducers: Reducers,
+    pub(crate) events: Arc<Events>,
     pub(crate) read_only: bool,
 }
 
@@ -186,12 +188,17 @@ impl Shared {
             committer,
             bell: Arc::new(Bell::new(options.log_flush_interval)),
             reducers: options.reducers.clone(),
+            events: Arc::new(Events::new(options.listeners.clone())),
             read_only: options.read_only,
         })
     }
 
     /// What the engine of keyspace `id` is given.
-    pub(crate) fn context(&self, id: u32, options: &KeyspaceOptions) -> Result<Context> {
+    pub(crate) fn context(
+        &self,
+        (id, name): (u32, &str),
+        options: &KeyspaceOptions,
+    ) -> Result<Context> {
         let layer = options.layer.unwrap_or_default();
         let committer = Arc::clone(&self.committer);
         let files = Files::new(&self.fs, &self.budget, layer)?;
@@ -210,6 +217,7 @@ impl Shared {
             visibility: Arc::clone(&self.visibility),
             background: Arc::clone(&self.background),
             host: Arc::new(EngineHost { keyspace: id, committer, bell: Arc::clone(&self.bell) }),
+            observer: Observer::new(name, &self.events),
             read_only: self.read_only,
             logged: options.logged,
             reducers: self.reducers.clone(),
@@ -386,6 +394,11 @@ pub(crate) fn files(fs: &dyn Fs, path: &Path) -> Vec<DatabaseFile> {
     files
 }
 
+/// An error unless the path that `options` name holds a database.
+pub(crate) fn check_is_database(options: &DatabaseOptions) -> Result<()> {
+    is_database(&DatabaseOptions { create: false, ..options.clone() }).map(drop)
+}
+
 /// Step 1: whether the path holds a database; an error if it holds anything else, or nothing and none may
 /// be created.
 fn is_database(options: &DatabaseOptions) -> Result<bool> {
@@ -459,7 +472,7 @@ fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String
             Error::Invalid(what) => Error::Invalid(format!("keyspace {:?}: {what}", entry.name)),
             error => error,
         };
-        let context = shared.context(id, &entry.options).map_err(named)?;
+        let context = shared.context((id, &entry.name), &entry.options).map_err(named)?;
         let dir = context.dir.clone();
         let engine = engine::open(&entry.options, context).map_err(named)?;
         let persisted = engine.persisted();
@@ -597,7 +610,10 @@ fn continue_log(
         segments.add_recyclable(number, len);
     }
     segments.trim();
-    Ok((segments, writer.with_buffer(options.log_buffer).with_tail()))
+    // Who knows only the old format may open the database again, and would not look for a tail.
+    let stays = is_old && writer.segment().number == end.number;
+    let writer = if stays { writer } else { writer.with_tail() };
+    Ok((segments, writer.with_buffer(options.log_buffer)))
 }
 
 /// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and

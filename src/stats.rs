@@ -8,7 +8,8 @@ use crate::vfs::{IoStats, Layer, PageCacheStats};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What all files have done: counted by the file layer, writes into mapped files included.
+    /// What all files have done: counted by the file layer, writes into mapped files included. What is copied to the mapped
+    /// tail of the log counts as written to the log.
     pub io: IoStats,
     /// One entry for each keyspace, by name.
     pub keyspaces: Vec<KeyspaceStats>,
@@ -36,7 +37,7 @@ pub struct LogStats {
     /// Bytes reserved for them.
     pub bytes: u64,
     /// Bytes written to them since the database was opened, as the file layer counts them: a part of
-    /// [`Stats::io`], which counts what is copied into the mapped tail of the log, too. 0 if it is open for reading only.
+    /// [`Stats::io`], and those that wait in the mapped tail of the log to be written to them. 0 if it is open for reading only.
     pub written_bytes: u64,
 }
 
@@ -90,6 +91,8 @@ pub struct KeyspaceStats {
     pub flushes: u64,
     /// Compactions done since it was opened.
     pub compactions: u64,
+    /// What these have read and written.
+    pub work: WorkStats,
     /// The shape of its LSM-tree; empty for other engines.
     pub levels: Vec<LevelStats>,
     /// The values of its LSM-tree that are kept apart from their keys; all zero if there are none, and for other engines.
@@ -112,6 +115,7 @@ impl KeyspaceStats {
             memory_bytes: 0,
             flushes: 0,
             compactions: 0,
+            work: WorkStats::default(),
             page_cache: PageCacheStats::default(),
             levels: Vec::new(),
             values: ValueStats::default(),
@@ -119,6 +123,19 @@ impl KeyspaceStats {
             skip: None,
         }
     }
+}
+
+/// What the flushes and compactions of a keyspace have read and written since it was opened, as lengths of files: in
+/// LSM-trees, value files included, and skip keyspaces; 0 for other engines.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct WorkStats {
+    /// Bytes of the files that flushes wrote.
+    pub flushed_bytes: u64,
+    /// Bytes of the files that compactions read from front to back. Tables that are moved or dropped are not read.
+    pub compaction_read_bytes: u64,
+    /// Bytes of the files that they wrote.
+    pub compaction_written_bytes: u64,
 }
 
 /// The shape of a B+ tree as it is in the file, and how often its nodes were asked for.

@@ -32,6 +32,7 @@ use crate::budget::PageMemory;
 use crate::cache::BlockCache;
 use crate::contract::{Clear, Context, Engine, Write};
 use crate::error::{Error, Result};
+use crate::events::JobKind;
 use crate::iter::{Either, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, MemtableCursor, Memtables};
@@ -298,8 +299,14 @@ impl Store {
         // A checkpoint gives up pages step by step, so nothing may hold on to the tree before it.
         drop(state);
         match (clearing, frozen) {
-            (Some(clearing), _) => self.take_away(clearing.seqno),
-            (None, Some(frozen)) => self.checkpoint(&frozen, cleared),
+            (Some(clearing), _) => {
+                let clear = || self.take_away(clearing.seqno);
+                self.context.observer.observe(JobKind::Clear, clear)
+            }
+            (None, Some(frozen)) => {
+                let flush = || self.checkpoint(&frozen, cleared);
+                self.context.observer.observe(JobKind::Flush, flush)
+            }
             (None, None) => Ok(()),
         }
     }

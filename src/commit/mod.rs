@@ -127,8 +127,12 @@ pub(crate) struct Committer {
     /// The log is safe from power loss up to here.
     synced: AtomicU64,
     stall: Stall,
+    /// Bytes of all writes that were taken; changed under the pen.
+    taken: AtomicU64,
+    /// Whether writes are refused: the database is poisoned, or closed.
     refused: AtomicBool,
-    refusal: OnceLock<Error>,
+    /// Why the database is poisoned, if it is; it may come to that while it is being closed.
+    poisoned: OnceLock<Error>,
     housekeeping: OnceLock<Arc<dyn Housekeeping>>,
 }
 
@@ -151,8 +155,9 @@ impl Committer {
             sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
             stall: Stall::default(),
+            taken: AtomicU64::new(0),
             refused: AtomicBool::new(false),
-            refusal: OnceLock::new(),
+            poisoned: OnceLock::new(),
             housekeeping: OnceLock::new(),
         }
     }
@@ -246,6 +251,17 @@ impl Committer {
         pen.log().map_or(Ok(()), Writer::flush).map_err(|error| self.poison(&error))
     }
 
+    /// Bytes of all writes that were taken since the database was opened: of keys and values, and in batches what stands
+    /// between them. Sorted loads are not among them.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// How far memtables that take much of their part of the budget slow writers down.
+    pub(crate) fn memory_pressure(&self) -> u32 {
+        stall::memory_pressure(&self.budget)
+    }
+
     /// Takes the commit lock: no batch is half done while it is held.
     pub(crate) fn pen(&self) -> Result<MutexGuard<'_, Pen>> {
         self.pen.lock().map_err(|_| self.refused_by_panic())
@@ -255,7 +271,7 @@ impl Committer {
     /// is told as poisoning: by itself it would say that nothing was written.
     pub(crate) fn poison(&self, error: &Error) -> Error {
         let poisoned = Error::Poisoned { cause: error.to_string().into() };
-        if self.refusal.set(poisoned.clone()).is_ok() {
+        if self.poisoned.set(poisoned.clone()).is_ok() {
             log::error!("writes are refused from now on: {error}");
         }
         self.refused.store(true, Ordering::Release);
@@ -267,7 +283,6 @@ impl Committer {
 
     /// Refuses writes from now on because the database is closed.
     pub(crate) fn close(&self) {
-        let _ = self.refusal.set(Error::Closed);
         self.refused.store(true, Ordering::Release);
     }
 
@@ -275,17 +290,14 @@ impl Committer {
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.refused.load(Ordering::Acquire) {
-            return Err(self.refusal.get().cloned().unwrap_or(Error::Closed));
+            return Err(self.poisoned.get().cloned().unwrap_or(Error::Closed));
         }
         Ok(())
     }
 
     /// Like [`check`](Self::check), but a close does not count: what was written may still be written out.
     fn check_poison(&self) -> Result<()> {
-        match self.check() {
-            Err(Error::Closed) => Ok(()),
-            other => other,
-        }
+        self.poisoned.get().map_or(Ok(()), |poisoned| Err(poisoned.clone()))
     }
 
     fn refused_by_panic(&self) -> Error {
@@ -405,6 +417,8 @@ impl Committer {
             .map_err(|error| self.failed_append(error))?;
         }
         pen.last = last;
+        let taken = self.taken.load(Ordering::Relaxed) + writes.bytes() as u64;
+        self.taken.store(taken, Ordering::Relaxed);
         Ok(first)
     }
 
@@ -444,5 +458,26 @@ impl Committer {
         if pen.batches.is_multiple_of(BATCHES_BETWEEN_LOOKS) {
             housekeeping.look_at_memory();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::options::MIN_MEMORY_BUDGET;
+
+    #[test]
+    fn a_failure_while_closing_is_not_hidden_by_the_close() {
+        let budget = Arc::new(Budget::new(MIN_MEMORY_BUDGET));
+        let committer = Committer::new(Arc::default(), budget);
+        committer.close();
+        committer.write_out().unwrap();
+        assert_eq!(committer.check().unwrap_err().kind(), ErrorKind::Closed);
+        committer.poison(&Error::Poisoned { cause: "a failed sync".into() });
+        assert_eq!(committer.write_out().unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(committer.sync(MAX_SEQNO).map_err(|error| error.kind()), Ok(()));
+        committer.synced.store(0, Ordering::Release);
+        assert_eq!(committer.sync(1).unwrap_err().kind(), ErrorKind::Poisoned);
     }
 }

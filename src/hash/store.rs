@@ -29,6 +29,7 @@ use crate::base::hash::hash64;
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Context, Engine, Write};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::{Job, JobKind};
 use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::jobs::{Jobs, Status, Work};
 use crate::options::EngineKind;
@@ -306,7 +307,7 @@ impl Store {
         let Some(flushing) = self.jobs.begin(Work::Flush) else { return };
         let sealed = lock(&self.sealed).front().cloned();
         if let Some(sealed) = sealed
-            && flushing.persistently(|| self.flush(&sealed)).is_some()
+            && flushing.persistently(|| self.flush_observed(&sealed)).is_some()
         {
             // Those who wait want its memory.
             drop(sealed);
@@ -323,15 +324,22 @@ impl Store {
     /// The upkeep job: one piece of work, then room for other keyspaces.
     fn tend_once(&self) {
         let Some(tending) = self.jobs.begin(Work::Upkeep) else { return };
-        let finished = tending.persistently(|| self.tend());
+        let tend = || self.context.observer.observe(JobKind::Upkeep, || self.tend());
+        let finished = tending.persistently(tend);
         drop(tending);
         if finished.is_some() {
             self.schedule_upkeep();
         }
     }
 
+    fn flush_observed(&self, sealed: &Sealed) -> Result<()> {
+        let mut job = self.context.observer.begin(JobKind::Flush, Vec::new(), None);
+        let flushed = self.flush(sealed, &mut job);
+        job.end(flushed)
+    }
+
     /// Writes sealed segments to files and installs these.
-    fn flush(&self, sealed: &Sealed) -> Result<()> {
+    fn flush(&self, sealed: &Sealed, job: &mut Job) -> Result<()> {
         // The files may be there, and needed.
         lock(&self.files).check_known()?;
         let mut added = Vec::new();
@@ -362,6 +370,7 @@ impl Store {
                 Segment::in_file(meta, sealed.last, &self.home, Arc::clone(&segment.figures))
             })
             .collect();
+        job.wrote(added.iter().map(|meta| meta.len).sum());
         let edit = Edit { persisted: sealed.last, added, ..Edit::default() };
         if let Err(error) = self.install(edit, &sealed.segments, &files, last) {
             if error.kind() == ErrorKind::NoSpace {
@@ -371,6 +380,7 @@ impl Store {
         }
         self.persisted.fetch_max(sealed.last, Ordering::Release);
         lock(&self.sealed).pop_front();
+        job.done();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -622,6 +632,7 @@ impl Engine for Store {
         let checkpoint = lock(&self.files).manifest.contents.checkpoint.map_or(0, |c| c.len);
         let memory = segments.iter().filter_map(|segment| segment.memory());
         KeyspaceStats {
+            work: self.context.observer.stats(),
             entries: self.index.entries(),
             disk_bytes: files.map(|file| file.len).sum::<u64>() + checkpoint,
             memory_bytes: self.index.memory() as u64

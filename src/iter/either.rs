@@ -1,6 +1,6 @@
 //! A cursor that is one of two kinds.
 
-use super::EntryCursor;
+use super::{EntryCursor, StoredBlock};
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
 
@@ -67,5 +67,14 @@ impl<A: EntryCursor, B: EntryCursor> EntryCursor for Either<A, B> {
 
     fn value_slice(&self) -> Slice {
         each!(self, cursor => cursor.value_slice())
+    }
+
+    #[inline]
+    fn block(&self) -> Option<StoredBlock<'_>> {
+        each!(self, cursor => cursor.block())
+    }
+
+    fn pass_block(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.pass_block())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use super::EntryCursor;
+use super::{EntryCursor, StoredBlock};
 use crate::base::key::compare;
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
@@ -87,6 +87,16 @@ impl<C: EntryCursor> Merge<C> {
 
     #[inline]
     fn step(&mut self, direction: Direction) -> Result<()> {
+        self.step_by(direction, C::next)
+    }
+
+    /// Moves the front cursor on, forward with `next`.
+    #[inline]
+    fn step_by(
+        &mut self,
+        direction: Direction,
+        next: impl FnOnce(&mut C) -> Result<()>,
+    ) -> Result<()> {
         let front = self.front.expect("a step needs a position");
         let turned = self.direction != direction;
         // Until the step is done there is no position, so that an error leaves none.
@@ -95,7 +105,7 @@ impl<C: EntryCursor> Merge<C> {
             self.turn(front, direction)?;
         }
         match direction {
-            Direction::Forward => self.cursors[front].next()?,
+            Direction::Forward => next(&mut self.cursors[front])?,
             Direction::Backward => self.cursors[front].prev()?,
         }
         if turned {
@@ -174,6 +184,20 @@ impl<C: EntryCursor> EntryCursor for Merge<C> {
     #[inline]
     fn value_slice(&self) -> Slice {
         self.front().value_slice()
+    }
+
+    #[inline]
+    fn block(&self) -> Option<StoredBlock<'_>> {
+        let block = self.front().block()?;
+        if self.direction == Direction::Backward {
+            return None;
+        }
+        let limit = self.runner_up.map(|runner_up| self.cursors[runner_up].key());
+        Some(StoredBlock { limit, ..block })
+    }
+
+    fn pass_block(&mut self) -> Result<()> {
+        self.step_by(Direction::Forward, C::pass_block)
     }
 }
 

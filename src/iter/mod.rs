@@ -16,7 +16,7 @@ pub(crate) use loser_tree::LoserTree;
 pub(crate) use merge::Merge;
 pub(crate) use visible::Visible;
 
-use crate::base::{Slice, Trailer};
+use crate::base::{Slice, Trailer, View};
 use crate::error::Result;
 
 /// A position in a sorted sequence of entries, or outside of it.
@@ -48,6 +48,26 @@ pub(crate) trait EntryCursor {
     fn value(&self) -> &[u8];
     /// The value, kept alive on its own.
     fn value_slice(&self) -> Slice;
+    /// The block that begins with the entry, if its entries follow one another here as they are stored, in a form that
+    /// may be stored again.
+    #[inline]
+    fn block(&self) -> Option<StoredBlock<'_>> {
+        None
+    }
+    /// Moves behind the last entry of the [block](Self::block) that begins here.
+    fn pass_block(&mut self) -> Result<()> {
+        self.next()
+    }
+}
+
+/// A block of entries in its stored form, which was checked.
+pub(crate) struct StoredBlock<'a> {
+    /// What it is when it is not compressed.
+    pub(crate) plain: &'a [u8],
+    /// What stands in the file, up to its checksum.
+    pub(crate) stored: View,
+    /// Its entries follow one another as far as their keys are below this.
+    pub(crate) limit: Option<&'a [u8]>,
 }
 
 /// A walk over all keys a reader sees, in any order.

@@ -21,12 +21,13 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::tail::{self, Tail};
 use crate::base::{Seqno, checksum, hash};
 use crate::error::{Error, Result};
-use crate::vfs::{Access, File, Fs, Layer};
+use crate::vfs::{Access, File, Fs, IoStats, Layer};
 
 pub(crate) const MAGIC: [u8; 8] = *b"TBD-LOG\n";
 /// Version 1 had no tail: who knows only that must not open a log whose end may be in one.
@@ -87,6 +88,7 @@ struct State {
     files: Vec<Arc<dyn File>>,
     /// Bytes that were written to files that are closed.
     written_before: u64,
+    tail: Option<Arc<dyn File>>,
 }
 
 impl State {
@@ -126,6 +128,8 @@ pub(crate) struct Segments {
     state: Mutex<State>,
     /// Told when a spare has been prepared, or could not be.
     prepared: Condvar,
+    /// Bytes that only the tail has.
+    in_tail: AtomicU64,
 }
 
 impl Segments {
@@ -149,6 +153,7 @@ impl Segments {
             largest,
             state: Mutex::new(state),
             prepared: Condvar::new(),
+            in_tail: AtomicU64::new(0),
         }
     }
 
@@ -294,11 +299,17 @@ impl Segments {
         }
     }
 
-    /// Bytes written to segments so far.
+    /// Bytes written to segments so far, and those that wait for that in the tail.
     pub(crate) fn written_bytes(&self) -> u64 {
         let state = self.lock();
         let open = state.files.iter().map(|file| file.stats().written_bytes);
-        state.written_before + open.sum::<u64>()
+        state.written_before + open.sum::<u64>() + self.in_tail.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how many bytes only the tail has.
+    #[inline]
+    pub(super) fn set_in_tail(&self, bytes: usize) {
+        self.in_tail.store(bytes as u64, Ordering::Relaxed);
     }
 
     /// Bytes of the segments that hold writes some keyspace has not persisted.
@@ -326,7 +337,17 @@ impl Segments {
             return Ok(None);
         }
         self.remove_tail()?;
-        Tail::create(&*self.fs, &self.dir, self.database).map(Some)
+        let tail = Tail::create(&*self.fs, &self.dir, self.database)?;
+        self.lock().tail = Some(Arc::clone(tail.file()));
+        Ok(Some(tail))
+    }
+
+    /// What of `all` was done, if copies to the tail are no writes, and what waits there has been written to a segment.
+    pub(crate) fn without_tail(&self, all: IoStats) -> IoStats {
+        let Some(tail) = self.lock().tail.as_ref().map(|tail| tail.stats()) else { return all };
+        let mut without = all - tail;
+        without.written_bytes += self.in_tail.load(Ordering::Relaxed);
+        without
     }
 
     /// Removes the tail: all it has is in the segments.

@@ -26,10 +26,13 @@
 //! It is filled in rounds. A round is in the segment before the next one is begun, so that what the file holds is either
 //! there too or follows it. It outlives the process, not the system: it is never synced, and whoever syncs writes the
 //! round to the segment first. So after a power loss it may hold any mixture of rounds. That is no harm: records are
-//! bound to the segment and to their offset in it, and no offset of a segment ever gets two different records.
+//! bound to the segment and to their offset in it, and what the segment has itself counts. Recovery writes what it took
+//! to the segments, then removes the tail and syncs the directory, before anything else is appended: so no tail has
+//! records of a past that the log has left.
 //!
 //! Thread safety: as the [writer](super::Writer) it belongs to.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,6 +70,10 @@ impl Tail {
         }
         file.advise(0..len, Hint::WillWrite);
         Ok(Self { file, database })
+    }
+
+    pub(super) fn file(&self) -> &Arc<dyn File> {
+        &self.file
     }
 
     /// Takes what is new of `round`, the bytes of `segment` from `start` on, of which it has the first `noted`. False if
@@ -127,13 +134,17 @@ impl Header {
         bytes
     }
 
-    /// The header in `bytes`, if it is whole and of this database.
+    /// The header in `bytes`, if it is whole.
     fn read(path: &Path, bytes: &[u8], database: u64) -> Result<Option<Self>> {
         let Some(bytes) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        let sum = checksum::bound(database, 0, &bytes[..60]);
-        if bytes[..8] != MAGIC || (word(56) >> 32) as u32 != sum || word(16) != database {
+        let sum = checksum::bound(word(16), 0, &bytes[..60]);
+        if bytes[..8] != MAGIC || (word(56) >> 32) as u32 != sum {
             return Ok(None);
+        }
+        if word(16) != database {
+            let what = "this tail of a log belongs to another database";
+            return Err(Error::corruption(path, 16, what));
         }
         let found = word(8) as u32;
         if found > FORMAT_VERSION {
@@ -155,10 +166,12 @@ impl Left {
     /// Reads the tail in `dir`; `None` if there is none, or one without a whole header.
     pub(super) fn read(fs: &dyn Fs, dir: &Path, database: u64) -> Result<Option<Self>> {
         let path = path(dir);
-        if fs.kind(&path)?.is_none() {
-            return Ok(None);
-        }
-        let file = fs.open(&path, Access::Read, Layer::Positional)?;
+        let file = match fs.open(&path, Access::Read, Layer::Positional) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            file => file?,
+        };
         let len = file.len()?.min(SECOND + HEADER as u64);
         let mut bytes = vec![0; len as usize];
         file.read_at(0, &mut bytes)?;
@@ -178,8 +191,8 @@ impl Left {
         self.header.segment == identity
     }
 
-    /// The bytes of its segment, whose file has `written`, with the records that the tail has. Nothing else of it counts:
-    /// between them there may be remains of other rounds.
+    /// The bytes of its segment, whose file has `written`, with the records that only the tail has. Nothing else of it
+    /// counts: between them there may be remains of other rounds.
     pub(super) fn complete(&self, written: View) -> View {
         let Header { segment: identity, start, .. } = self.header;
         if start < SEGMENT_HEADER || start >= written.len() as u64 {
@@ -193,7 +206,9 @@ impl Left {
         shown.extend_from_slice(&self.bytes[..len]);
         record::traces(&shown, start, identity, |offset, record| {
             let range = offset..offset + record.map_or(0, Record::len);
-            bytes[range.clone()].copy_from_slice(&shown[range]);
+            if record::parse(&written, offset, identity).is_none() {
+                bytes[range.clone()].copy_from_slice(&shown[range]);
+            }
         });
         bytes.into()
     }
@@ -244,7 +259,8 @@ mod tests {
         // What does not fit any more is left out.
         assert_eq!(found.complete(written().slice(0..130))[100..127], bytes[..27]);
         assert_eq!(found.complete(written().slice(0..99)).len(), 99);
-        assert!(Left::read(&fs, DIR.as_ref(), 8).unwrap().is_none());
+        let error = Left::read(&fs, DIR.as_ref(), 8).unwrap_err();
+        assert_eq!(error.kind(), crate::error::ErrorKind::Corruption);
 
         // Behind damage records are still seen, so that recovery can tell what is lost.
         let path = path(DIR.as_ref());

@@ -280,6 +280,7 @@ impl Writer {
         match tail.note(&self.segment, *start, bytes, *written) {
             Ok(true) => {
                 *written = bytes.len();
+                self.segments.set_in_tail(bytes.len());
                 true
             }
             Ok(false) => false,
@@ -300,6 +301,7 @@ impl Writer {
             return Ok(());
         }
         self.buffer.write(&*self.segment.file, 2 * self.most_buffered)?;
+        self.segments.set_in_tail(0);
         self.segment.file.flush()
     }
 

@@ -1,11 +1,14 @@
 //! Cursors over the parts of a tree: a memtable, or a run of tables.
 
+use std::sync::Arc;
+
 use super::table::{ReadMode, TableCursor};
 use super::version::Run;
 use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::Result;
-use crate::iter::{Either, EntryCursor};
+use crate::iter::{Either, EntryCursor, StoredBlock};
 use crate::memtable::MemtableCursor;
+use crate::vfs::Aside;
 
 /// A cursor over the tables of a run. They are opened as they are reached.
 pub(crate) struct RunCursor {
@@ -13,6 +16,8 @@ pub(crate) struct RunCursor {
     mode: ReadMode,
     /// The most bytes that are read at once, about.
     longest_run: u64,
+    /// The thread that reads ahead, if there is one.
+    aside: Option<Arc<Aside>>,
     /// The table the cursor is in, and its position there.
     current: Option<(usize, TableCursor)>,
     /// The number of the table's entries if it was loaded, else 0.
@@ -21,12 +26,17 @@ pub(crate) struct RunCursor {
 
 impl RunCursor {
     pub(crate) fn new(run: Run, mode: ReadMode) -> Self {
-        Self { run, mode, longest_run: u64::MAX, current: None, loaded_as: 0 }
+        Self { run, mode, longest_run: u64::MAX, aside: None, current: None, loaded_as: 0 }
     }
 
     /// Reads at most about so many bytes at once.
     pub(crate) fn in_runs_of(self, longest_run: u64) -> Self {
         Self { longest_run, ..self }
+    }
+
+    /// Has the thread read ahead.
+    pub(crate) fn with_aside(self, aside: Option<Arc<Aside>>) -> Self {
+        Self { aside, ..self }
     }
 
     /// Goes to the table `at`, if there is one, and seeks in it.
@@ -45,6 +55,7 @@ impl RunCursor {
                 self.loaded_as = file.loaded_as(&table);
                 let mut cursor = table.cursor(self.mode);
                 cursor.limit_runs(self.longest_run);
+                cursor.read_aside(self.aside.clone());
                 cursor
             }
         };
@@ -158,6 +169,19 @@ impl EntryCursor for RunCursor {
     #[inline]
     fn value_slice(&self) -> Slice {
         self.inner().value_slice()
+    }
+
+    #[inline]
+    fn block(&self) -> Option<StoredBlock<'_>> {
+        // Entries of a load are stored without their number.
+        if self.loaded_as == 0 { self.inner().block() } else { None }
+    }
+
+    fn pass_block(&mut self) -> Result<()> {
+        if let Some((_, cursor)) = &mut self.current {
+            cursor.pass_block()?;
+        }
+        self.leave_forward()
     }
 }
 

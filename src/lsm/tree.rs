@@ -22,20 +22,22 @@ use super::compaction::claims::{Claim, Claims, Held, Wanted};
 use super::compaction::merge::{Output, write_tables};
 use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Change};
 use super::compaction::retention::Retention;
-use super::cursor::{PartCursor, RunCursor};
 use super::load::{Loaded, SortedLoad};
+use super::observed;
 use super::state::State;
-use super::table::{ReadMode, TableLimits, TableOptions};
+use super::table::{TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
 use crate::base::{ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Clear, Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
-use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
+use crate::events::{Job, JobKind, Observer};
+use crate::iter::{EntryCursor, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
+use crate::status::LsmStatus;
 use crate::vfs::{Layer, remove_leftover};
 
 /// How long to wait for what takes next to no time.
@@ -43,7 +45,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// A keyspace kept in an LSM-tree.
 pub(crate) struct Tree {
-    context: Context,
+    pub(super) context: Context,
     home: Arc<Home>,
     policy: Box<dyn Policy>,
     options: ArcSwap<LsmOptions>,
@@ -59,7 +61,7 @@ pub(crate) struct Tree {
     pressure: AtomicU32,
     flushes: AtomicU64,
     compactions: AtomicU64,
-    this: Weak<Self>,
+    pub(super) this: Weak<Self>,
 }
 
 impl Tree {
@@ -169,7 +171,7 @@ impl Tree {
     }
 
     /// Whether a compaction is due that could begin now.
-    fn is_compaction_due(&self) -> bool {
+    pub(super) fn is_compaction_due(&self) -> bool {
         self.claims.see(|held| self.due(&self.state.load(), held).is_some())
     }
 
@@ -219,13 +221,14 @@ impl Tree {
         let state = self.state.load_full();
         let frozen = state.memtables.oldest_frozen();
         if let Some(clearing) = &state.clearing {
-            return self.take_away(clearing.seqno);
+            let clear = || self.take_away(clearing.seqno);
+            return self.context.observer.observe(JobKind::Clear, clear);
         }
         match (frozen, state.loads.last()) {
             (Some(frozen), load) if load.is_none_or(|load| frozen.last < load.seqno) => {
-                self.flush(&state, frozen)
+                self.flush_observed(&state, frozen)
             }
-            (_, Some(load)) => self.take_in(&state, load),
+            (_, Some(load)) => self.take_in_observed(&state, load),
             (_, None) => Ok(()),
         }
     }
@@ -234,10 +237,10 @@ impl Tree {
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
         let finished = compacting.persistently(|| {
-            let Some(((state, choice), _claim)) = self.claim_compaction() else { return Ok(true) };
+            let Some((claimed, claim)) = self.claim_compaction() else { return Ok(true) };
             // There may be another one that can be done beside it.
             self.schedule_compaction();
-            self.compact_choice(&state, &choice, Moves::Crowded)
+            self.compact_claimed(claimed, claim, Moves::Crowded)
         });
         drop(compacting);
         if finished == Some(true) {
@@ -257,9 +260,7 @@ impl Tree {
                 Some(((state, choice), wanted))
             });
             match claimed {
-                Some(((state, choice), _claim)) => {
-                    return self.compact_choice(&state, &choice, Moves::All);
-                }
+                Some((claimed, claim)) => return self.compact_claimed(claimed, claim, Moves::All),
                 None if !is_due => return Ok(true),
                 // A load is taking its place.
                 None => self.jobs.stop_if_told()?,
@@ -269,7 +270,7 @@ impl Tree {
     }
 
     /// Writes a frozen memtable to a run of level 0 and installs it: one table, if no size was chosen.
-    fn flush(&self, state: &State, frozen: &Frozen) -> Result<()> {
+    pub(super) fn flush(&self, state: &State, frozen: &Frozen, job: &mut Job) -> Result<()> {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
         let mut retention = Retention::new(self.context.visibility.retained());
@@ -277,18 +278,31 @@ impl Tree {
         let values = self.placement(&none, Moves::Crowded);
         // The memtable bounds what is kept of its keys.
         let bytes = self.options.load().table_size.unwrap_or(u64::MAX);
-        let bounds = (0, TableLimits { bytes, memory: usize::MAX });
-        let tables = self.write(&mut cursor, &mut retention, |_| false, bounds, values)?;
+        let limits = TableLimits { bytes, memory: usize::MAX };
+        let mut output = Output {
+            home: &self.home,
+            options: &self.table_options(0),
+            limits,
+            bounds: &self.bounds(&state.version, frozen.memtable.memory() as u64),
+            end: None,
+            next_id: &mut || self.take_id(),
+            values,
+            aside: None,
+            stopped: &|| self.jobs.is_stopping(),
+        };
+        let tables = write_tables(&mut cursor, &mut retention, |_| false, &mut output)?;
         let Some(tables) = tables else { return Ok(()) };
         if let Err(error) = self.context.host.sync_log(frozen.last) {
             self.discard(state, &tables);
             return Err(error);
         }
+        observed::wrote(job, state, 0, &tables);
         let place = self.place(0, Into::Newest);
         let added = tables.into_iter().map(|table| (place, table)).collect();
         let edit = Edit { persisted: frozen.last, removed: Vec::new(), added };
         let pop = |state: &mut State, _| _ = state.memtables.frozen.pop();
         if self.install_written(state, edit, pop)? {
+            job.done();
             self.persisted.fetch_max(frozen.last, Ordering::Release);
         }
         frozen.memtable.set_flushed();
@@ -296,16 +310,34 @@ impl Tree {
         Ok(())
     }
 
+    /// The keys at which tables of `bytes` in all end that come out of level 0, or go there.
+    fn bounds(&self, version: &Version, bytes: u64) -> Vec<Vec<u8>> {
+        let shape = self.shape();
+        shape.thin_out(self.policy.bounds(version, &shape), bytes)
+    }
+
+    /// The keys at which tables end that are merged: if some come out of level 0, where its columns do, so that the next
+    /// column that is compacted has no table in common with it.
+    fn bounds_of(&self, version: &Version, choice: &Choice) -> Vec<Vec<u8>> {
+        let flushed: Vec<_> = version.level(0).iter().flat_map(Run::tables).collect();
+        let is_flushed = |input| flushed.iter().any(|table| Arc::ptr_eq(table, input));
+        if choice.into != Into::Merged || !choice.inputs.iter().any(is_flushed) {
+            return Vec::new();
+        }
+        let lens = choice.inputs.iter().map(|table| table.meta.len);
+        self.bounds(version, lens.fold(0, u64::saturating_add))
+    }
+
     /// Gives a load its place, as deep as it may go. If a compaction writes there, it goes to level 0, and is moved later.
-    fn take_in(&self, state: &State, load: &Loaded) -> Result<()> {
+    pub(super) fn take_in(&self, state: &State, load: &Loaded, job: &mut Job) -> Result<()> {
         self.context.host.sync_log(load.seqno)?;
-        let taken_in = self.take_in_place(state, load);
+        let taken_in = self.take_in_place(state, load, job);
         // What was due meanwhile may have been in its way.
         self.schedule_compaction();
         taken_in
     }
 
-    fn take_in_place(&self, state: &State, load: &Loaded) -> Result<()> {
+    fn take_in_place(&self, state: &State, load: &Loaded, job: &mut Job) -> Result<()> {
         let claimed = self.claims.claim(|_| {
             let version = Arc::clone(&self.state.load().version);
             let tables = load.run.tables();
@@ -316,7 +348,9 @@ impl Tree {
         let place = self.place(level, into);
         let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
         let edit = Edit { persisted: load.seqno, removed: Vec::new(), added };
+        job.put(observed::range(level, load.run.tables()));
         if self.install(state, edit, |state, _| _ = state.loads.pop())? {
+            job.done();
             self.persisted.fetch_max(load.seqno, Ordering::Release);
         }
         Ok(())
@@ -352,13 +386,22 @@ impl Tree {
     }
 
     /// Does what is due and installs the result; false if told to stop.
-    fn compact_choice(&self, state: &State, choice: &Choice, moves: Moves) -> Result<bool> {
+    pub(super) fn compact_choice(
+        &self,
+        state: &Arc<State>,
+        choice: &Choice,
+        moves: Moves,
+        job: &mut Job,
+    ) -> Result<bool> {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         let is_installed = match choice.work {
             Change::Move if !self.are_packed_otherwise(&state.version, choice) => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
-                self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})?;
+                job.put(observed::range(choice.level, &choice.inputs));
+                if self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})? {
+                    job.done();
+                }
                 return Ok(true);
             }
             Change::Drop => self.drop_tables(state, removed)?,
@@ -366,12 +409,14 @@ impl Tree {
                 let Some(tables) = self.write_anew(state, choice, place, moves)? else {
                     return Ok(false);
                 };
+                observed::wrote(job, state, choice.level, &tables);
                 let added = tables.into_iter().map(|table| (place, table)).collect();
                 self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?
             }
         };
         // If a clear came first, the manifest names the inputs until it has that.
         if is_installed {
+            job.done();
             choice.inputs.iter().for_each(|table| table.set_obsolete());
             self.compactions.fetch_add(1, Ordering::Relaxed);
         }
@@ -379,7 +424,7 @@ impl Tree {
     }
 
     /// Whether the level that tables go to has another compression than those they come from.
-    fn are_packed_otherwise(&self, version: &Version, choice: &Choice) -> bool {
+    pub(super) fn are_packed_otherwise(&self, version: &Version, choice: &Choice) -> bool {
         let options = self.options.load();
         let wanted = options.compression(choice.level);
         let ids: HashSet<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
@@ -391,16 +436,18 @@ impl Tree {
     /// Writes new tables for `place` of what is due; `None` if told to stop.
     fn write_anew(
         &self,
-        state: &State,
+        state: &Arc<State>,
         choice: &Choice,
         place: Place,
         moves: Moves,
     ) -> Result<Option<Vec<Arc<TableFile>>>> {
         // Between tables that could be moved there may be others: none of the new ones reaches from one to the next.
         let together = if choice.work == Change::Move { 1 } else { choice.inputs.len().max(1) };
+        let bounds =
+            if moves == Moves::All { Vec::new() } else { self.bounds_of(&state.version, choice) };
         let mut tables = Vec::new();
         for inputs in choice.inputs.chunks(together) {
-            match self.merge(&state.version, inputs, place, moves) {
+            match self.merge(state, inputs, place, (moves, bounds.clone())) {
                 Ok(Some(written)) => tables.extend(written),
                 other => {
                     self.discard(state, &tables);
@@ -409,34 +456,6 @@ impl Tree {
             }
         }
         Ok(Some(tables))
-    }
-
-    /// Merges tables into new ones for `place`; `None` if told to stop.
-    fn merge(
-        &self,
-        version: &Version,
-        inputs: &[Arc<TableFile>],
-        place: Place,
-        moves: Moves,
-    ) -> Result<Option<Vec<Arc<TableFile>>>> {
-        let ids: HashSet<u64> = inputs.iter().map(|table| table.meta.id).collect();
-        let behind = version.behind(place);
-        let is_deepest = |key: &[u8]| {
-            let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
-            behind.iter().all(|run| run.table_for(key).is_none_or(is_merged))
-        };
-        let runs = runs(inputs);
-        let at_once = self.context.budget.merge_buffer(runs.len()) as u64;
-        let run = |run| {
-            let cursor = RunCursor::new(run, ReadMode::Sequential);
-            PartCursor::Right(cursor.in_runs_of(at_once))
-        };
-        let mut cursor = Merge::new(runs.into_iter().map(run).collect());
-        cursor.seek_to_first()?;
-        let mut retention = Retention::new(self.context.visibility.retained());
-        let bounds = (place.level, self.table_limits());
-        let values = self.placement(&version.values, moves);
-        self.write(&mut cursor, &mut retention, is_deepest, bounds, values)
     }
 
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
@@ -451,27 +470,8 @@ impl Tree {
         })
     }
 
-    fn write(
-        &self,
-        cursor: &mut impl EntryCursor,
-        retention: &mut Retention,
-        is_deepest: impl FnMut(&[u8]) -> bool,
-        (level, limits): (usize, TableLimits),
-        values: Placement<'_>,
-    ) -> Result<Option<Vec<Arc<TableFile>>>> {
-        let mut output = Output {
-            home: &self.home,
-            options: &self.table_options(level),
-            limits,
-            next_id: &mut || self.take_id(),
-            values,
-            stopped: &|| self.jobs.is_stopping(),
-        };
-        write_tables(cursor, retention, is_deepest, &mut output)
-    }
-
     /// How values are placed now by a job that meets references into `sources`.
-    fn placement<'a>(&'a self, sources: &'a ValueFiles, moves: Moves) -> Placement<'a> {
+    pub(super) fn placement<'a>(&'a self, sources: &'a ValueFiles, moves: Moves) -> Placement<'a> {
         let shortest = self.options.load().separate_values();
         let file_bytes = (2 * self.context.budget.memtable as u64).clamp(1 << 20, 256 << 20);
         Placement::new(&self.home, sources, moves, shortest, file_bytes)
@@ -479,7 +479,11 @@ impl Tree {
 
     /// Removes tables that were written since a state and will not be installed, and the value files that came with them.
     /// The value files of that state may be needed, also if a clear has come since.
-    fn discard<'a>(&self, since: &State, tables: impl IntoIterator<Item = &'a Arc<TableFile>>) {
+    pub(super) fn discard<'a>(
+        &self,
+        since: &State,
+        tables: impl IntoIterator<Item = &'a Arc<TableFile>>,
+    ) {
         for table in tables {
             table.set_obsolete();
             let files = table.values.iter().map(|share| &share.file);
@@ -492,6 +496,23 @@ impl Tree {
 
     pub(super) fn jobs(&self) -> &Jobs {
         &self.jobs
+    }
+
+    pub(super) fn state(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// How many runs, or flushes, level 0 of a version has more than it may.
+    pub(super) fn excess(&self, version: &Version) -> u64 {
+        self.policy.excess(version, &self.shape())
+    }
+
+    pub(super) fn observer(&self) -> &Observer {
+        &self.context.observer
     }
 
     pub(super) fn home(&self) -> &Arc<Home> {
@@ -790,10 +811,15 @@ impl Engine for Tree {
             memory_bytes: state.memtables.memory() as u64,
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
+            work: self.observer().stats(),
             levels,
             values,
             ..KeyspaceStats::new(EngineKind::Lsm, self.home.layer())
         }
+    }
+
+    fn tree_status(&self) -> Option<LsmStatus> {
+        Some(self.status())
     }
 
     fn layer(&self) -> Layer {
@@ -838,23 +864,6 @@ fn shape(context: &Context, options: &LsmOptions) -> Shape {
     let base_bytes = (4 * context.budget.memtable as u64).max(1 << 20);
     let table_bytes = (base_bytes / 8).clamp(256 << 10, 64 << 20);
     Shape { base_bytes, table_bytes: options.table_size.unwrap_or(table_bytes) }
-}
-
-/// Groups tables into runs: those that follow one another without overlap become one.
-fn runs(tables: &[Arc<TableFile>]) -> Vec<Run> {
-    let mut sorted = tables.to_vec();
-    sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
-    let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
-    for table in sorted {
-        let follows = |run: &&mut Vec<Arc<TableFile>>| {
-            run.last().is_some_and(|last| last.meta.largest < table.meta.smallest)
-        };
-        match runs.iter_mut().find(follows) {
-            Some(run) => run.push(table),
-            None => runs.push(vec![table]),
-        }
-    }
-    runs.into_iter().filter_map(|tables| Run::new(Place::merged(0), tables)).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

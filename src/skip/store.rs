@@ -40,6 +40,7 @@ use super::writer::Shape;
 use crate::base::{Kind, ReadPoint, Seqno, Slice, Trailer};
 use crate::contract::{Clear, Context, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::{Job, JobKind};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
@@ -441,22 +442,30 @@ impl Store {
     fn flush_oldest(&self) -> Result<()> {
         let state = self.state.load_full();
         if let Some(clearing) = &state.clearing {
-            return self.take_away(clearing.seqno);
+            let clear = || self.take_away(clearing.seqno);
+            return self.context.observer.observe(JobKind::Clear, clear);
         }
         let frozen = state.memtables.oldest_frozen();
         let load = state.loads(self.persisted()).last().map(|load| load.meta.to);
         match (frozen, load) {
             (frozen, Some(to)) if frozen.is_none_or(|frozen| to <= frozen.last) => {
-                self.context.host.sync_log(to)?;
-                self.install(&state, Some(to), |_| {}, |_, _| {}).map(drop)
+                let load = || {
+                    self.context.host.sync_log(to)?;
+                    self.install(&state, Some(to), |_| {}, |_, _| {}).map(drop)
+                };
+                self.context.observer.observe(JobKind::Load, load)
             }
-            (Some(frozen), _) => self.spill(&state, frozen),
+            (Some(frozen), _) => {
+                let mut job = self.context.observer.begin(JobKind::Flush, Vec::new(), None);
+                let spilled = self.spill(&state, frozen, &mut job);
+                job.end(spilled)
+            }
             (None, _) => Ok(()),
         }
     }
 
     /// Writes a frozen memtable to a run, or to the base if there is nothing else.
-    fn spill(&self, state: &State, frozen: &Frozen) -> Result<()> {
+    fn spill(&self, state: &State, frozen: &Frozen, job: &mut Job) -> Result<()> {
         let Frozen { memtable, last } = frozen;
         let (last, after) = (*last, self.persisted());
         self.wait_published(last)?;
@@ -484,6 +493,8 @@ impl Store {
         if !settle(installed, made.as_ref())? {
             return Ok(());
         }
+        job.wrote(made.map_or(0, |part| part.meta.len));
+        job.done();
         memtable.set_flushed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -612,6 +623,23 @@ impl Store {
         runs: &[Arc<Part>],
         with_base: bool,
     ) -> Result<()> {
+        let Some(to) = newest(frozen, runs) else { return Ok(()) };
+        let is_flush = runs.is_empty() && !(with_base && state.files.base.is_some());
+        let kind = if is_flush { JobKind::Flush } else { JobKind::Merge };
+        let mut job = self.context.observer.begin(kind, Vec::new(), None);
+        let merged = self.merge_up_to(to, state, (frozen, runs), with_base, &mut job);
+        job.end(merged)
+    }
+
+    /// The same; `to` is the last write in what is merged.
+    fn merge_up_to(
+        &self,
+        to: Seqno,
+        state: &State,
+        (frozen, runs): (&[Frozen], &[Arc<Part>]),
+        with_base: bool,
+        job: &mut Job,
+    ) -> Result<()> {
         let base = state.files.base.clone().filter(|_| with_base);
         let oldest = runs.last().map_or(0, |run| run.meta.after);
         let (after, from) = match with_base {
@@ -619,11 +647,11 @@ impl Store {
             true => (0, base.as_ref().map_or(state.cleared, |base| base.meta.to)),
             false => (oldest, oldest),
         };
-        let Some(to) = newest(frozen, runs) else { return Ok(()) };
         self.wait_published(to)?;
         // Memtables, and loads that the manifest does not name yet.
         let persists = (to > self.persisted()).then_some(to);
         let parts: Vec<_> = runs.iter().chain(&base).collect();
+        job.read(parts.iter().map(|part| part.meta.len).sum());
         let at_once = at_once(self.home.budget.total, parts.len()) as u64;
         let memtables = frozen.iter().map(|frozen| Input::Left(frozen.memtable.cursor()));
         let files = parts.iter().map(|part| Input::Right(part.sorted.cursor(Some(at_once))));
@@ -659,6 +687,8 @@ impl Store {
         if !settle(installed, made.as_ref())? {
             return Ok(());
         }
+        job.wrote(made.as_ref().map_or(0, |part| part.meta.len));
+        job.done();
         frozen.iter().for_each(|frozen| frozen.memtable.set_flushed());
         self.flushes.fetch_add(frozen.len() as u64, Ordering::Relaxed);
         self.merges.fetch_add(u64::from(!parts.is_empty()), Ordering::Relaxed);
@@ -1042,6 +1072,7 @@ impl Engine for Store {
             memory_bytes: (state.memtables.memory() + memory) as u64,
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: merges,
+            work: self.context.observer.stats(),
             skip: Some(SkipStats {
                 step_unit: self.shape.step_unit,
                 levels: base.map_or(0, |base| base.levels()),

@@ -21,6 +21,7 @@
 
 mod aligned;
 mod appender;
+mod aside;
 mod block;
 mod counters;
 mod depth;
@@ -48,6 +49,7 @@ use std::sync::Arc;
 pub use crate::base::View;
 use crate::error::{Error, Result};
 pub use appender::Appender;
+pub(crate) use aside::{Aside, Reading};
 pub use counters::{Counters, IoStats};
 pub(crate) use depth::{BatchReader, ReadRequest};
 pub use disk::DiskFs;

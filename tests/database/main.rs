@@ -3,9 +3,11 @@
 mod architecture;
 mod choices;
 mod clears;
+mod compactions;
 mod conformance;
 mod crash;
 mod ends;
+mod events;
 mod faults;
 mod flip;
 mod formats;

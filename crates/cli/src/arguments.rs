@@ -1,10 +1,10 @@
 //! Options that several commands share, and how they open databases and keyspaces.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use turbidite::{CompactionLock, Database, DatabaseBuilder, Keyspace, Layer};
+use turbidite::{CompactionLock, Database, DatabaseBuilder, ErrorKind, Keyspace, Layer, Watch};
 
 use crate::durability::LogArguments;
 use crate::engine::{self, Engine, EngineArguments};
@@ -87,15 +87,35 @@ impl DatabaseArguments {
         Ok(self.builder().read_only(true).create(false).open()?)
     }
 
+    /// The same; `None` if a process has it open for writing.
+    pub(crate) fn try_open_to_read(&self) -> Result<Option<Database>> {
+        self.must_exist()?;
+        match self.builder().read_only(true).create(false).open() {
+            Ok(database) => Ok(Some(database)),
+            Err(error) if error.kind() == ErrorKind::Locked => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Watches what a process does that has it open.
+    pub(crate) fn watch(&self) -> Result<Watch> {
+        self.must_exist()?;
+        Ok(self.builder().watch()?)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens for writing; a missing database is an error.
     pub(crate) fn open_to_change(&self, log: &LogArguments) -> Result<Database> {
         self.must_exist()?;
-        Ok(log.apply(self.builder())?.create(false).open()?)
+        Ok(log.apply(self.builder())?.publish_status(true).create(false).open()?)
     }
 
     /// Opens for writing and creates the database if it is missing.
     pub(crate) fn open_or_create(&self, log: &LogArguments) -> Result<Database> {
-        Ok(log.apply(self.builder())?.create(true).open()?)
+        Ok(log.apply(self.builder())?.publish_status(true).create(true).open()?)
     }
 
     fn builder(&self) -> DatabaseBuilder {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use turbidite::{Error, ErrorKind};
+use turbidite_workload::clock::Panicked;
 
 /// The exit codes, as the help and the manual page tell them.
 pub(crate) const EXIT_CODES: &str = "\
@@ -88,6 +89,12 @@ impl From<Error> for Failure {
             _ => Exit::Other,
         };
         Self::new(exit, error.to_string())
+    }
+}
+
+impl From<Panicked> for Failure {
+    fn from(panicked: Panicked) -> Self {
+        Self::new(Exit::Other, panicked.to_string())
     }
 }
 

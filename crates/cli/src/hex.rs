@@ -33,12 +33,15 @@ impl Notation {
         if !self.hex {
             return out.write_all(bytes);
         }
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        for &byte in bytes {
-            out.write_all(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]])?;
-        }
-        Ok(())
+        out.write_all(encode(bytes).as_bytes())
     }
+}
+
+/// The digits of `bytes`.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 fn decode(digits: &[u8]) -> Option<Vec<u8>> {

@@ -11,13 +11,14 @@ mod durability;
 mod engine;
 mod failure;
 mod hex;
-mod machine;
 mod options;
 mod output;
+mod picture;
 mod progress;
 mod records;
 mod selection;
 mod size;
+mod trace;
 mod workload;
 
 use std::process::ExitCode;

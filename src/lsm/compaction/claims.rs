@@ -104,6 +104,16 @@ impl Held {
         !all.any(|held| wanted.rectangles.iter().any(|wanted| meet(wanted, held)))
     }
 
+    /// What is claimed: the number of the claim, the level, and the first and the last key.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, usize, &[u8], &[u8])> {
+        self.claims.iter().flat_map(|(number, wanted)| {
+            wanted
+                .rectangles
+                .iter()
+                .map(|part| (*number, part.level, &part.smallest[..], &part.largest[..]))
+        })
+    }
+
     /// The numbers of the tables that compactions work on.
     pub(crate) fn tables(&self) -> Vec<u64> {
         self.claims.iter().flat_map(|(_, held)| &held.tables).copied().collect()

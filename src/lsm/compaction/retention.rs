@@ -23,6 +23,11 @@ impl Retention {
         Self { readable, key: None, stripe: None }
     }
 
+    /// Whether the last entry was one of this key. A put of any other key must be kept.
+    pub(crate) fn is_at(&self, key: &[u8]) -> bool {
+        self.key.as_deref() == Some(key)
+    }
+
     /// Whether the entry must be kept; `is_deepest` says whether no older entry of a key can lie deeper.
     pub(crate) fn keeps(
         &mut self,

@@ -90,6 +90,17 @@ impl BlockCursor {
         self.index < self.layout.count()
     }
 
+    /// Whether this is the first entry of the block.
+    #[inline]
+    pub(super) fn is_first(&self) -> bool {
+        self.index == 0 && self.is_valid()
+    }
+
+    /// The block.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.block.as_deref()
+    }
+
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         &self.key

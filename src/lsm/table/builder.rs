@@ -3,6 +3,7 @@
 //! 1. Entries gather in a block until the next one would not fit; a block has at least one entry.
 //! 2. A full block is compressed, if that makes it smaller, sealed with its checksum and appended to the file. If there
 //!    is to be a dictionary, the first blocks wait for it.
+//!    A block of another table may be appended [whole](super::whole).
 //! 3. The hash of every new user key is kept for the filter.
 //! 4. At the end the index, the filter, the properties, the dictionary and the footer follow, and the file is synced.
 
@@ -16,9 +17,11 @@ use super::packing::{Full, Packing};
 use super::points::PointsBuilder;
 use super::properties::Properties;
 use super::stored;
+use super::whole::Whole;
 use crate::base::{Trailer, hash};
 use crate::error::{Error, Result};
 use crate::filter::FilterBuilder;
+use crate::iter::StoredBlock;
 use crate::options::{Compression, FilterKind};
 use crate::vfs::{Appender, File};
 
@@ -91,11 +94,22 @@ pub(crate) struct TableBuilder {
     dictionary: Vec<u8>,
     /// Memory for the next block that is full.
     spare: Vec<u8>,
+    /// Where entries of a block start; kept for its memory.
+    starts: Vec<u32>,
     index: IndexBuilder,
     filter: FilterBuilder,
     points: PointsBuilder,
     wants_points: Option<bool>,
     properties: Properties,
+    /// The last block, if it came as a whole, until the entry behind it is known.
+    whole: Option<Behind>,
+}
+
+/// What the index waits to be told of a block that came as a whole.
+#[derive(Debug)]
+struct Behind {
+    stored_len: usize,
+    last: (Vec<u8>, Trailer),
 }
 
 /// How an entry stands to the one before it.
@@ -121,11 +135,13 @@ impl TableBuilder {
             packing: Packing::new(options.compression)?,
             dictionary: Vec::new(),
             spare: Vec::new(),
+            starts: Vec::new(),
             index: IndexBuilder::default(),
             filter: FilterBuilder::new(options.filter, options.filter_bits),
             points: PointsBuilder::default(),
             wants_points: options.points,
             properties: Properties::default(),
+            whole: None,
         })
     }
 
@@ -142,6 +158,9 @@ impl TableBuilder {
         {
             self.end_block(Some((key, trailer)))?;
         }
+        if self.whole.is_some() {
+            self.end_whole(Some((key, trailer)));
+        }
         if step == Step::NewKey {
             self.add_key(key);
         }
@@ -150,19 +169,82 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Adds the entries of a block that begins with the next one, as they are stored, if that can be, and gives the last of
+    /// them. They must be behind the last entry, and of other keys, and go as a whole only if all their keys are below `until`
+    /// and all values shorter than `shortest`. The block being made is ended by that, unless it would become too small.
+    pub(crate) fn add_block(
+        &mut self,
+        stored: &StoredBlock<'_>,
+        until: Option<&[u8]>,
+        shortest: usize,
+    ) -> Result<Option<(Vec<u8>, Trailer)>> {
+        let codec = stored::codec_of(&stored.stored);
+        let is_large = |len: usize| 3 * (len + stored::TRAILER) >= 2 * self.block_size;
+        let fits = is_large(stored.plain.len())
+            && (self.block.is_empty() || is_large(self.block.len()))
+            && self.packing.is_alike(codec);
+        if !fits {
+            return Ok(None);
+        }
+        let Some(whole) = Whole::look(stored, until, shortest) else { return Ok(None) };
+        let is_too_large = stored.plain.len() + stored::TRAILER > self.block_size;
+        if is_too_large && whole.entries.len() > 1 {
+            return Ok(None);
+        }
+        if self.step_to(whole.first().0, whole.first().1)? == Step::OlderVersion {
+            return Ok(None);
+        }
+        self.end_block(Some(whole.first()))?;
+        self.end_whole(Some(whole.first()));
+        self.count_whole(&whole);
+        stored::rebind(&stored.stored, self.identity, self.out.position(), &mut self.spare);
+        self.out.append(&self.spare)?;
+        self.spare.clear();
+        if codec.is_some() {
+            self.properties.codec = codec;
+        }
+        let (key, trailer) = whole.last();
+        let last = (key.to_vec(), trailer);
+        self.whole = Some(Behind { stored_len: stored.stored.len(), last: last.clone() });
+        Ok(Some(last))
+    }
+
+    /// Takes note of the entries of a block that comes as a whole.
+    fn count_whole(&mut self, whole: &Whole) {
+        if self.properties.entries == 0 {
+            self.properties.begin(whole.first().0);
+        }
+        for (index, entry) in whole.entries.iter().enumerate() {
+            self.add_hash(index, entry.hash);
+            self.properties.count_next(entry.key_len, entry.trailer, entry.value_len);
+        }
+        self.starts.clear();
+        self.starts.extend(whole.entries.iter().map(|entry| entry.start));
+        self.points.end_block(&self.starts);
+    }
+
+    /// Tells the index of a block that came as a whole; `next` is the entry behind it.
+    fn end_whole(&mut self, next: Option<(&[u8], Trailer)>) {
+        if let Some(Behind { stored_len, last: (key, trailer) }) = self.whole.take() {
+            self.index.add(stored_len, (&key, trailer), next);
+        }
+    }
+
     /// Takes note of a key for what finds it.
     #[inline]
     fn add_key(&mut self, key: &[u8]) {
-        let (has_filter, may_have_points) =
-            (self.filter.is_wanted(), self.wants_points != Some(false));
-        if !has_filter && !may_have_points {
-            return;
+        if self.filter.is_wanted() || self.wants_points != Some(false) {
+            self.add_hash(self.block.count(), hash::hash64(key));
         }
-        let hash = hash::hash64(key);
-        if may_have_points {
-            self.points.add(self.block.count(), hash);
+    }
+
+    /// The same of its hash, if the key's newest entry is the one with this index in its block.
+    #[inline]
+    fn add_hash(&mut self, index: usize, hash: u64) {
+        if self.wants_points != Some(false) {
+            self.points.add(index, hash);
         }
-        if has_filter {
+        if self.filter.is_wanted() {
             self.filter.add(hash);
         }
     }
@@ -189,6 +271,9 @@ impl TableBuilder {
         if let Some((largest, _)) = self.block.last() {
             self.properties.largest = largest.to_vec();
             self.end_block(None)?;
+        } else if let Some(Behind { last: (largest, _), .. }) = &self.whole {
+            self.properties.largest.clone_from(largest);
+            self.end_whole(None);
         }
         self.train()?;
         let data = self.out.position();
@@ -217,7 +302,8 @@ impl TableBuilder {
     /// Checks that an entry is behind the last one.
     #[inline]
     fn step_to(&self, key: &[u8], trailer: Trailer) -> Result<Step> {
-        let Some((last, newer)) = self.block.last() else { return Ok(Step::NewKey) };
+        let whole = || self.whole.as_ref().map(|block| (&block.last.0[..], block.last.1));
+        let Some((last, newer)) = self.block.last().or_else(whole) else { return Ok(Step::NewKey) };
         match last.cmp(key) {
             std::cmp::Ordering::Less => Ok(Step::NewKey),
             std::cmp::Ordering::Equal if trailer < newer => Ok(Step::OlderVersion),

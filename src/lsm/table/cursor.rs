@@ -13,8 +13,8 @@ use super::index::Index;
 use super::{Damage, Table};
 use crate::base::{Slice, Trailer, View};
 use crate::error::Result;
-use crate::iter::EntryCursor;
-use crate::vfs::Hint;
+use crate::iter::{EntryCursor, StoredBlock};
+use crate::vfs::{Aside, Hint, Reading};
 
 /// What a cursor is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,12 @@ pub(crate) struct TableCursor {
     loaded: Option<usize>,
     ahead: ReadAhead,
     run: Option<Run>,
+    /// The blocks in front of this one were announced, if all are read.
+    announced: usize,
+    /// The thread that reads the next run while this one is walked over, if there is one.
+    aside: Option<Arc<Aside>>,
+    /// The next run, if it is being read.
+    coming: Option<(Range<usize>, Reading)>,
 }
 
 /// Neighbouring blocks that were read, or announced, with one call.
@@ -54,12 +60,20 @@ impl TableCursor {
             loaded: None,
             ahead: ReadAhead::new(mode),
             run: None,
+            announced: 0,
+            aside: None,
+            coming: None,
         }
     }
 
     /// Reads at most about so many bytes at once.
     pub(crate) fn limit_runs(&mut self, most: u64) {
         self.ahead.limit(most);
+    }
+
+    /// Has the thread read ahead.
+    pub(crate) fn read_aside(&mut self, aside: Option<Arc<Aside>>) {
+        self.aside = aside;
     }
 
     fn blocks(&self) -> usize {
@@ -116,7 +130,11 @@ impl TableCursor {
         self.run = None;
         let blocks = self.ahead.plan(&self.table.parts.index, block);
         let range = self.table.parts.index.range_of(blocks.clone());
-        let bytes = Some(self.table.file.view(range.clone())?);
+        let bytes = match self.coming.take().filter(|(coming, _)| *coming == blocks) {
+            Some((_, reading)) => Some(reading.wait()?),
+            None => Some(self.table.file.view(range.clone())?),
+        };
+        self.announce_behind(blocks.end);
         self.run = Some(Run { blocks, start: range.start, bytes });
         Ok(())
     }
@@ -124,10 +142,42 @@ impl TableCursor {
     fn announce(&mut self, block: usize) {
         if self.ahead.is_due() {
             let blocks = self.ahead.plan(&self.table.parts.index, block);
-            let range = self.table.parts.index.range_of(blocks.clone());
-            self.run = Some(Run { blocks, start: range.start, bytes: None });
-            self.table.file.advise(range, Hint::WillNeed);
+            let start = self.table.parts.index.range(blocks.start).start;
+            if blocks.end > self.announced {
+                let new = blocks.start.max(self.announced)..blocks.end;
+                self.table.file.advise(self.table.parts.index.range_of(new), Hint::WillNeed);
+            }
+            self.announce_behind(blocks.end);
+            self.run = Some(Run { blocks, start, bytes: None });
         }
+    }
+
+    /// Who reads all needs the next run, too: the device brings it in while this one is walked over.
+    fn announce_behind(&mut self, next: usize) {
+        if self.ahead.mode == ReadMode::Sequential && next < self.blocks() {
+            let blocks = self.table.parts.index.run_from(next, self.ahead.bytes);
+            let range = self.table.parts.index.range_of(blocks.clone());
+            self.announced = blocks.end;
+            match &self.aside {
+                Some(aside) if self.table.lent.is_none() => {
+                    self.coming = Some((blocks, aside.begin_read(&self.table.file, range)));
+                }
+                _ => self.table.file.advise(range, Hint::WillNeed),
+            }
+        }
+    }
+
+    /// The block that is loaded, with what stands in the file: it was checked when it was loaded.
+    fn stored_block(&self) -> Option<StoredBlock<'_>> {
+        let range = self.table.parts.index.range(self.loaded?);
+        let stored = match (&self.table.lent, &self.run) {
+            (Some(lent), _) => lent.view(range),
+            (None, Some(Run { start, bytes: Some(bytes), .. })) => {
+                bytes.slice((range.start - start) as usize..(range.end - start) as usize)
+            }
+            _ => return None,
+        };
+        Some(StoredBlock { plain: self.block.bytes()?, stored, limit: None })
     }
 
     /// Is outside, without a block.
@@ -243,6 +293,19 @@ impl EntryCursor for TableCursor {
 
     fn value_slice(&self) -> Slice {
         self.block.value_slice()
+    }
+
+    #[inline]
+    fn block(&self) -> Option<StoredBlock<'_>> {
+        if self.ahead.mode == ReadMode::Sequential && self.block.is_first() {
+            self.stored_block()
+        } else {
+            None
+        }
+    }
+
+    fn pass_block(&mut self) -> Result<()> {
+        self.enter_next_block()
     }
 }
 

@@ -192,6 +192,20 @@ impl Index {
         (&self.keys[key], self.trailers[block])
     }
 
+    /// Keys behind about every `bytes` bytes of blocks, each with the bytes in front of it that are behind the last one: not
+    /// before any key there. None if nothing can be found.
+    pub(super) fn samples(&self, bytes: u64) -> Vec<(Vec<u8>, u64)> {
+        let mut samples = Vec::new();
+        let mut first = 0;
+        while self.has_keys() && first < self.len() {
+            let blocks = self.run_from(first, bytes);
+            first = blocks.end;
+            let range = self.range_of(blocks);
+            samples.push((self.separator(first - 1).0.to_vec(), range.end - range.start));
+        }
+        samples
+    }
+
     /// The blocks to read in one go: `first` and what follows it, up to `bytes`.
     pub(super) fn run_from(&self, first: usize, bytes: u64) -> Range<usize> {
         let limit = self.offsets[first].saturating_add(bytes);

@@ -43,6 +43,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod whole;
 
 use std::path::Path;
 

@@ -54,6 +54,16 @@ impl Packing {
         })
     }
 
+    /// Whether a block that is compressed in that way, or not at all, may stand here as it is. With Zstandard it depends on a
+    /// level and a dictionary, too; and what could not be made smaller is tried again.
+    pub(super) fn is_alike(&self, stored: Option<Codec>) -> bool {
+        match self {
+            Self::Plain => stored.is_none(),
+            Self::Packed(packer) => stored == Some(packer.codec()) && stored != Some(Codec::Zstd),
+            Self::Sampling { .. } => false,
+        }
+    }
+
     /// Has the block wait, if blocks do; else gives it back.
     pub(super) fn hold(&mut self, full: Full) -> Option<Full> {
         let Self::Sampling { waiting, bytes, .. } = self else { return Some(full) };

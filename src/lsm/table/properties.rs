@@ -38,14 +38,25 @@ impl Properties {
     #[inline]
     pub(super) fn count(&mut self, key: &[u8], trailer: Trailer, value_len: usize) {
         if self.entries == 0 {
-            self.smallest = key.to_vec();
-            self.smallest_seqno = MAX_SEQNO;
+            self.begin(key);
         }
+        self.count_next(key.len(), trailer, value_len);
+    }
+
+    /// The first entry, which is not counted yet, is one of `key`.
+    pub(super) fn begin(&mut self, key: &[u8]) {
+        self.smallest = key.to_vec();
+        self.smallest_seqno = MAX_SEQNO;
+    }
+
+    /// Counts an entry that is not the first, or one that was told of.
+    #[inline]
+    pub(super) fn count_next(&mut self, key_len: usize, trailer: Trailer, value_len: usize) {
         self.entries += 1;
         self.tombstones += u64::from(trailer.kind() == Kind::Delete);
         self.smallest_seqno = self.smallest_seqno.min(trailer.seqno());
         self.largest_seqno = self.largest_seqno.max(trailer.seqno());
-        self.key_bytes += key.len() as u64;
+        self.key_bytes += key_len as u64;
         self.value_bytes += value_len as u64;
     }
 

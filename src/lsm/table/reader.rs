@@ -334,6 +334,12 @@ impl Table {
         TableCursor::new(Arc::clone(self), mode)
     }
 
+    /// Keys behind about every `bytes` bytes of entries, each with the bytes from the last one up to it. None if keys are
+    /// not kept in memory.
+    pub(crate) fn samples(&self, bytes: u64) -> Vec<(Vec<u8>, u64)> {
+        self.parts.index.samples(bytes)
+    }
+
     /// What the table holds.
     pub(crate) fn properties(&self) -> &Properties {
         &self.parts.properties

@@ -21,6 +21,9 @@ use crate::error::Result;
 /// The bytes behind the part's own.
 pub(super) const TRAILER: usize = 5;
 
+/// The bytes of the checksum.
+const CHECKSUM: usize = 4;
+
 /// The bytes stand as they are.
 const PLAIN: u8 = 0;
 
@@ -51,6 +54,21 @@ pub(super) fn content(stored: &[u8]) -> Result<&[u8], Damage> {
     Ok(&stored[..len])
 }
 
+/// The stored part as it is to stand in another table, at `offset`. It was checked.
+pub(super) fn rebind(stored: &[u8], identity: u64, offset: u64, into: &mut Vec<u8>) {
+    let covered = &stored[..stored.len() - CHECKSUM];
+    into.clear();
+    into.extend_from_slice(covered);
+    let sum = checksum::bound(identity, offset, covered);
+    into.extend_from_slice(&sum.to_le_bytes());
+}
+
+/// How a stored part is compressed; `None` if it is not, or not in a way that is known.
+pub(super) fn codec_of(stored: &[u8]) -> Option<Codec> {
+    let at = stored.len().checked_sub(TRAILER)?;
+    Codec::of(stored[at])
+}
+
 /// Checks a stored part, read from `offset`, against its checksum.
 pub(super) fn check(stored: &[u8], identity: u64, offset: u64) -> Result<(), Damage> {
     let Some((covered, sum)) = stored.split_last_chunk::<4>() else {
@@ -77,6 +95,10 @@ impl Packer {
     pub(super) fn new(codec: Codec, level: u8, dictionary: &[u8]) -> Result<Self> {
         let compressor = codec.compressor(level, dictionary)?;
         Ok(Self { codec, compressor, packed: Vec::new() })
+    }
+
+    pub(super) fn codec(&self) -> Codec {
+        self.codec
     }
 
     /// The stored form of a block at `offset`, and how it was compressed, if it is smaller by an eighth at least.

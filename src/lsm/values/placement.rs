@@ -73,6 +73,11 @@ impl<'a> Placement<'a> {
         }
     }
 
+    /// Values that come with their keys stay there if they are shorter than this.
+    pub(crate) fn shortest(&self) -> usize {
+        self.shortest
+    }
+
     /// What a table is to have of an entry. `next_id` gives a new value file its number.
     #[inline]
     pub(crate) fn place<'b>(

@@ -97,8 +97,11 @@ impl Bed {
             home: &self.home,
             options: &TableOptions::default(),
             limits: TableLimits { bytes: self.table_bytes, memory: usize::MAX },
+            bounds: &[],
+            end: None,
             next_id: &mut || self.take_id(),
             values: Placement::new(&self.home, sources, moves, shortest, self.file_bytes),
+            aside: None,
             stopped: &|| false,
         };
         cursor.seek_to_first()?;

@@ -65,6 +65,7 @@ fn context(fs: &Arc<dyn Fs>, log: &Arc<Log>) -> Context {
             compaction_lock: CompactionLock::default(),
         }),
         host: Arc::clone(log) as Arc<dyn Host>,
+        observer: Default::default(),
         read_only: false,
         logged: true,
         reducers: Reducers::default(),

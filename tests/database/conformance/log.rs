@@ -118,10 +118,8 @@ fn what_is_written_to_the_log_is_counted() {
         let after = case.database.stats();
         let log = after.log.written_bytes - before.log.written_bytes;
         let all = after.io.written_bytes - before.io.written_bytes;
-        // Nothing else writes. A segment may be made meanwhile; and what goes through a mapping is written to it first.
-        let tail = if layer == Layer::Mmap { all / 2 } else { 0 };
-        let others = all.abs_diff(log + tail);
-        assert!(log + 65_536 >= 400 * VALUE as u64 && others <= 70_000, "{layer}: {log}, {all}");
+        // Nothing else writes. A segment may be made meanwhile, and some may wait in the tail.
+        assert!(log >= 400 * VALUE as u64 && all.abs_diff(log) <= 70_000, "{layer}: {log}, {all}");
         case.keyspace.persist().unwrap();
         let later = case.database.stats();
         let (log, all) = (later.log.written_bytes, later.io.written_bytes);

@@ -13,6 +13,7 @@ use crate::durability::LogArguments;
 use crate::engine::{Engine, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
+use crate::trace::Trace;
 use crate::workload::{
     Bench, Heading, Keys, Measurement, Order, Phase, Plan, Reopening, Store, write_tables,
 };
@@ -65,6 +66,17 @@ Figures with --json:
   the end of the phase, records, levels, blocks, records_per_block of the sorted file, runs that wait
   to be merged into it, run_entries.
 
+Lines of --trace:
+  One object for each flush and compaction, tries that failed and those given up included: job, keyspace,
+  kind, opened, start, end, together, inputs, outputs, read_bytes, written_bytes, outcome, error. kind is
+  flush, merge, move or drop; a move writes nothing. opened, start and end are seconds since the benchmark
+  began; job counts the jobs since the database was opened, at opened, in the order in which they began.
+  together is how many of them, this one counted, were under way at once at most while it was. inputs and
+  outputs have, for each level, level, tables, bytes, and the keys smallest and largest in hexadecimal;
+  inputs of a flush are in memory, and not there. outcome is done, given-up or failed, with the error.
+  read_bytes are those of tables that were merged, written_bytes those of files that came of it. Sums of
+  the lines that are done are flushes, compactions and their bytes in the figures of the library.
+
 Examples:
   turbidite bench
   turbidite bench --file mmap --order skewed --threads 4 --phases fill,get,scan,overwrite,get
@@ -74,6 +86,7 @@ Examples:
   turbidite bench --durability buffered --log-buffer 1MiB --log-flush-ms 50 --block-cache 64MiB
   turbidite bench --engine btree --page-size 8192 --max-cached-pages 1000 --reopen
   turbidite bench --engine skip --step-unit 16 --max-level 5 --keys study --persist --progress
+  turbidite bench --order skewed --phases fill,overwrite --table-size 2MiB --trace jobs.jsonl
   turbidite bench --batch 32 --phases fill,get,miss
   turbidite bench --durability sync --records 10000 --phases fill --dir /mnt/disk --json")]
 pub(crate) struct Arguments {
@@ -130,6 +143,10 @@ pub(crate) struct Arguments {
     /// phase
     #[arg(long)]
     persist: bool,
+    /// Record each flush and each compaction in this file, which is created or emptied: one JSON object a
+    /// line, in the order in which they end
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Say on standard error about every second how many operations of a phase are done, how fast, and
     /// how far a merge is
     #[arg(long)]
@@ -156,10 +173,13 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = self.plan()?;
+        let mut plan = self.plan()?;
+        plan.trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let mut dir = self.make_dir()?;
         dir.disable_cleanup(self.keep);
         let measured = self.measure(&plan, &dir);
+        let traced = plan.trace.as_ref().map_or(Ok(()), |trace| trace.finish());
+        let measured = measured.and(traced);
         if self.keep {
             let path = dir.path().display();
             anstream::eprintln!("turbidite: note: the database is kept in {path}");
@@ -224,6 +244,7 @@ impl Arguments {
             latency_run: u64::from(self.latency_run.unwrap_or(if study { 16 } else { 1 })),
             reopen: self.reopen || study && !self.no_reopen,
             persist: self.persist,
+            trace: None,
             progress: self.progress,
             seed: self.seed,
         };

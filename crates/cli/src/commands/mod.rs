@@ -17,6 +17,7 @@ mod rank;
 mod scan;
 mod stats;
 mod verify;
+mod watch;
 
 use clap::{Parser, Subcommand};
 
@@ -52,6 +53,7 @@ pub(crate) enum Command {
     Stats(stats::Arguments),
     Verify(verify::Arguments),
     Compact(compact::Arguments),
+    Watch(watch::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
@@ -74,6 +76,7 @@ impl Command {
             Self::Stats(arguments) => arguments.run(),
             Self::Verify(arguments) => arguments.run(),
             Self::Compact(arguments) => arguments.run(),
+            Self::Watch(arguments) => arguments.run(),
             Self::Bench(arguments) => arguments.run(),
             Self::Completions(arguments) => arguments.run(),
             Self::Man(arguments) => arguments.run(),

@@ -1,8 +1,9 @@
 //! Which keys records have, and which of them a phase uses.
 
 use clap::ValueEnum;
+use turbidite_workload::draws;
 
-use super::{Phase, Plan, draws};
+use super::{Order, Phase, Plan};
 
 /// What keys are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -42,9 +43,13 @@ impl Keys {
     /// The records of the operations of a phase, in their order. `stream` tells repeated phases apart.
     pub(super) fn draw(self, plan: &Plan, phase: Phase, stream: u32) -> Vec<u32> {
         let stream = u64::from(stream);
-        match self {
-            Self::Number => draws::records(plan.order, phase, plan.records, plan.seed, stream),
-            Self::Study => draws::with_replacement(plan.records, plan.seed, stream),
+        let Plan { records, seed, .. } = *plan;
+        let once = matches!(phase, Phase::Fill | Phase::Delete);
+        match (self, plan.order) {
+            (Self::Study, _) => draws::with_replacement(records, seed, stream),
+            (Self::Number, Order::Sequential) => (0..records).collect(),
+            (Self::Number, Order::Skewed) if !once => draws::skewed(records, records, seed, stream),
+            (Self::Number, Order::Random | Order::Skewed) => draws::shuffled(records, seed, stream),
         }
     }
 }

@@ -1,27 +1,24 @@
 //! What `bench` does to a database: made from a seed before any clock starts, checked while it runs.
 
-mod clock;
 mod counters;
-mod draws;
 mod keys;
-mod operations;
 mod phases;
 mod report;
 mod skip;
 mod store;
 mod tree;
-mod values;
-mod zipf;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::ValueEnum;
-use turbidite::{Database, DatabaseBuilder, KeyspaceOptions, Layer};
+use turbidite::{Database, DatabaseBuilder, KeyspaceOptions, Layer, Listener};
 
 use crate::arguments::MemoryArguments;
 use crate::durability::LogArguments;
 use crate::engine::{Engine, EngineArguments};
 use crate::failure::Result;
+use crate::trace::Trace;
 
 pub(crate) use keys::Keys;
 pub(crate) use phases::Bench;
@@ -92,6 +89,8 @@ pub(crate) struct Plan {
     pub(crate) reopen: bool,
     /// Whether a writing phase ends only when all of it has persisted.
     pub(crate) persist: bool,
+    /// Where background work is recorded.
+    pub(crate) trace: Option<Arc<Trace>>,
     /// Whether lines tell how far it is.
     pub(crate) progress: bool,
     pub(crate) seed: u64,
@@ -100,8 +99,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// Opens the database under test, at `path`.
     fn builder(&self, path: &Path) -> Result<DatabaseBuilder> {
-        let builder = self.memory.apply(Database::builder(path));
-        Ok(self.log.apply(builder)?.log_layer(self.log_file))
+        let mut builder = self.memory.apply(Database::builder(path));
+        if let Some(trace) = &self.trace {
+            builder = builder.listener(Arc::clone(trace) as Arc<dyn Listener>);
+        }
+        Ok(self.log.apply(builder)?.log_layer(self.log_file).publish_status(true))
     }
 
     /// The options of the keyspace under test.

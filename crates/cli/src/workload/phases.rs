@@ -5,18 +5,16 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use turbidite::{Error, Slice};
+use turbidite_workload::clock::{self, Clock, Times};
+use turbidite_workload::{Operations, Part, Start, Values, machine, push_key};
 
-use super::clock::{self, Clock, Times};
 use super::counters::Counters;
 use super::keys::absent;
-use super::operations::{Operations, Part, push_key};
 use super::report::Measurement;
 use super::skip::Skip;
 use super::tree::Tree;
-use super::values::{Start, Values};
 use super::{Phase, Plan, Reopening, Store, name};
 use crate::failure::{Failure, Result};
-use crate::machine;
 use crate::progress::Progress;
 
 /// How many records of a scan share one look at the clock, which would cost more than the step itself.
@@ -138,7 +136,8 @@ impl Bench {
         many: impl Fn(Part<'_, T>) -> Result<()> + Sync,
     ) -> Result<Times> {
         let Plan { threads, records, batch, latency_run, .. } = self.plan;
-        clock::run(threads, records as usize, latency_run, progress, |part, clock| {
+        let told = |count| progress.inc(count);
+        clock::run(threads, records as usize, latency_run, &told, |part, clock| {
             let part = operations.part(part);
             if batch > 1 {
                 return part.groups(batch).try_for_each(|group| {
@@ -251,7 +250,8 @@ impl Bench {
             key
         };
         let run = self.plan.latency_run.max(SCAN_RUN);
-        let times = clock::run(threads, numbers.len(), run, progress, |part, clock| {
+        let told = |count| progress.inc(count);
+        let times = clock::run(threads, numbers.len(), run, &told, |part, clock| {
             let from = match part.start {
                 0 => Bound::Unbounded,
                 start => Bound::Included(key(start)),
@@ -272,7 +272,8 @@ impl Bench {
 
     fn count(&self, store: &Store, progress: &ProgressBar) -> Result<Done> {
         let live = self.live().count();
-        let times = clock::run(1, live, 1, progress, |_, clock| {
+        let told = |count| progress.inc(count);
+        let times = clock::run(1, live, 1, &told, |_, clock| {
             let counted = store.keyspace.count()?;
             clock.laps(counted);
             if counted == live as u64 {
@@ -315,7 +316,7 @@ impl From<Times> for Done {
 fn walk(
     mut entries: impl Iterator<Item = Result<(Slice, Slice), Error>>,
     mut expected: impl ExactSizeIterator<Item = u64>,
-    clock: &mut Clock,
+    clock: &mut Clock<'_>,
     key_size: usize,
 ) -> Result<()> {
     entries.try_for_each(|entry| {
@@ -384,6 +385,7 @@ mod tests {
             latency_run: 16,
             reopen: true,
             persist: false,
+            trace: None,
             progress: false,
             seed: 3,
         }
@@ -410,7 +412,7 @@ mod tests {
         let Plan { records, seed, keys, key_size, .. } = bench.plan;
         let drawn = match keys {
             Keys::Number => (0..records).collect(),
-            Keys::Study => super::super::draws::with_replacement(records, seed, 2),
+            Keys::Study => turbidite_workload::draws::with_replacement(records, seed, 2),
         };
         let (there, missing): (Vec<u32>, Vec<u32>) =
             drawn.into_iter().partition(|&record| bench.contents[record as usize].is_some());

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use turbidite::{Layer, MemoryStats};
+use turbidite_workload::machine;
 
 use super::counters::Counters;
 use super::skip::Skip;
 use super::tree::Tree;
 use super::{Keys, Phase, Plan, Reopening, name};
 use crate::engine::{Engine, EngineArguments};
-use crate::machine;
 use crate::options;
 use crate::output::Figure;
 use crate::size::{Bytes, Count, ratio};

@@ -396,8 +396,8 @@ fn batches() {
             assert_eq!(figures(&lines, "found"), [0, 3000, 0, 0, 3000, 0, 0, 0, 0]);
         }
     }
-    let one = bench(&["--phases", "fill"]);
-    let many = bench(&["--phases", "fill", "--batch", "100"]);
+    let one = bench(&["--phases", "fill", "--log-file", "pos"]);
+    let many = bench(&["--phases", "fill", "--log-file", "pos", "--batch", "100"]);
     let writes = |lines: &[Value]| lines[0]["io"]["writes"].as_u64().unwrap();
     assert!(writes(&many) * 10 < writes(&one), "a batch is one record of the log");
 }
@@ -697,4 +697,67 @@ fn what_a_database_may_take_is_a_choice_and_told() {
     let chosen = "\nchosen: memory budget 33554432, block cache 1048576, open files 16, log buffer 65536, \
                   log flush ms 20\n";
     assert!(text.contains(chosen), "{text}");
+}
+
+#[test]
+fn a_trace_has_every_flush_and_compaction() {
+    let place = Place::new();
+    let (dir, trace) = (place.path("bench"), place.path("jobs.jsonl"));
+    fs::write(&trace, "of before").unwrap();
+    let (dir, path) = (dir.display().to_string(), trace.display().to_string());
+    let options = ["--memory-budget", "8MiB", "--table-size", "64KiB", "--persist", "--reopen"];
+    let arguments = ["bench", "--json", "--dir", &dir, "--records", "40000", "--trace", &path];
+    let phases = ["--phases", "fill,overwrite,get", "--keep", "--background-threads", "2"];
+    let run = place.run(&[&arguments[..], &options, &phases].concat());
+    let figures = run.json();
+    let text = fs::read_to_string(&trace).unwrap();
+    assert!(text.ends_with('\n'));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected = [
+        "job",
+        "keyspace",
+        "kind",
+        "opened",
+        "start",
+        "end",
+        "together",
+        "inputs",
+        "outputs",
+        "read_bytes",
+        "written_bytes",
+        "outcome",
+        "error",
+    ];
+    let (mut kinds, mut written) = (std::collections::BTreeSet::new(), 0);
+    for line in &lines {
+        assert_eq!(names(line), expected);
+        assert_eq!((&line["keyspace"], &line["outcome"]), (&"bench".into(), &"done".into()));
+        let seconds = |name: &str| line[name].as_f64().unwrap();
+        assert!(seconds("opened") <= seconds("start") && seconds("start") <= seconds("end"));
+        assert!((1..=3).contains(&line["together"].as_u64().unwrap()), "{line}");
+        kinds.insert(line["kind"].as_str().unwrap());
+        written += line["written_bytes"].as_u64().unwrap();
+        let ranges = [&line["inputs"], &line["outputs"]].map(|side| side.as_array().unwrap());
+        for range in ranges.into_iter().flatten() {
+            assert_eq!(names(range), ["level", "tables", "bytes", "smallest", "largest"]);
+            let key = |name: &str| range[name].as_str().unwrap().to_owned();
+            // Sixteen digits, each with its code.
+            assert!(key("smallest") <= key("largest") && key("smallest").len() == 32, "{line}");
+            assert!(key("smallest").starts_with("3030"), "{line}");
+        }
+        let [inputs, outputs] = ranges;
+        assert_eq!(inputs.is_empty(), line["kind"] == "flush");
+        assert!(!outputs.is_empty());
+        if line["kind"] == "merge" {
+            let read: u64 = inputs.iter().map(|range| range["bytes"].as_u64().unwrap()).sum();
+            assert_eq!(line["read_bytes"], read);
+        }
+    }
+    assert!(kinds.contains("flush") && kinds.contains("merge"), "{kinds:?}");
+    // All that files were written came of these jobs, but for manifests and the catalog.
+    let files: u64 =
+        figures.iter().map(|line| line["keyspace"]["written_bytes"].as_u64().unwrap()).sum();
+    assert!(written <= files && written * 10 >= files * 9, "{written} of {files}");
+    let nowhere = place.path("no/such/dir").display().to_string();
+    place.run(&["bench", "--records", "10", "--trace", &nowhere]).bad(5);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "put",
     "get",
     "nth",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 17] = [
     "stats",
     "verify",
     "compact",
+    "watch",
     "bench",
     "completions",
     "man",

@@ -6,6 +6,7 @@ mod entries;
 mod exits;
 mod figures;
 mod imports;
+mod watch;
 
 use std::fs;
 use std::io::Write;

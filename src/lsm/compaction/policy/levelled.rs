@@ -3,11 +3,14 @@
 //! The deepest level holds nearly all data; each level above may hold a tenth of the one below it, or what the size ratio
 //! says. Levels that would be allowed less than the base size are left empty, and what leaves level 0 goes straight to
 //! the first level that is not, the *base level*. So a tree has no more levels than its size needs.
+//!
+//! When no level is too full, tables that are mostly [tombstones] go down.
 
 use std::sync::Arc;
 
 use super::{
-    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, into_merged, lie_free, sink,
+    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, into_merged, lie_free, sink,
+    tombstones,
 };
 use crate::lsm::version::{LEVELS, TableFile, Version};
 
@@ -20,7 +23,9 @@ const SPAN: u64 = 1_000_000;
 pub(super) struct Levelled {
     /// How much larger each level is than the one above it.
     ratio: u64,
-    deepest: usize,
+    pub(super) deepest: usize,
+    /// A table with fewer tombstones is not due for them.
+    pub(super) few: u64,
 }
 
 impl Levelled {
@@ -29,7 +34,7 @@ impl Levelled {
         let spans = |levels: &usize| ratio.saturating_pow(*levels as u32) >= SPAN;
         // With ratio 10, and with larger ones, it is level 6.
         let deepest = (6..LEVELS - 1).find(spans).unwrap_or(LEVELS - 1);
-        Self { ratio, deepest }
+        Self { ratio, deepest, few: tombstones::FEW }
     }
 
     fn sizes(&self, version: &Version) -> Vec<u64> {
@@ -73,8 +78,14 @@ impl Policy for Levelled {
             }
         }
         match urgent {
-            (score, _) if score < 1.0 => None,
-            (_, 0) => Some(into_merged(version, version.level(0), MOST_RUNS, base, shape)),
+            (score, _) if score < 1.0 => {
+                tombstones::due(version, (base, self.deepest), self.few, shape)
+            }
+            (_, 0) => {
+                let deepest = columns::deepest(version).filter(|column| column.len() >= TRIGGER);
+                let runs = deepest.as_deref().unwrap_or(version.level(0));
+                Some(into_merged(version, runs, MOST_RUNS, base, shape))
+            }
             (_, level) => {
                 let bytes = sizes[level].saturating_sub(target(level)).max(1);
                 sink(version, level, Excess { tables: usize::MAX, bytes }, shape)
@@ -87,7 +98,12 @@ impl Policy for Levelled {
     }
 
     fn excess(&self, version: &Version, _shape: &Shape) -> u64 {
-        version.level(0).len().saturating_sub(TRIGGER) as u64
+        let depth = columns::deepest(version).map_or(0, |column| column.len());
+        depth.saturating_sub(TRIGGER) as u64
+    }
+
+    fn bounds(&self, version: &Version, shape: &Shape) -> Vec<Vec<u8>> {
+        columns::bounds(version, self.base_level(&self.sizes(version), shape.base_bytes))
     }
 
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into) {

@@ -9,6 +9,7 @@
 //!   tables may reach from one to the other.
 //! - Nothing goes below what is older.
 
+mod columns;
 mod fifo;
 mod lazy;
 mod levelled;
@@ -16,6 +17,7 @@ mod listed;
 #[cfg(test)]
 mod simulation;
 mod tiered;
+mod tombstones;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -54,6 +56,15 @@ impl Shape {
     /// A table with less than this many bytes is small.
     fn small_bytes(&self) -> u64 {
         self.table_bytes.min(self.base_bytes / 8) / 4
+    }
+
+    /// As many of `bounds` as `bytes` may be divided at so that the parts, if they are alike, are not small.
+    pub(crate) fn thin_out(&self, bounds: Vec<Vec<u8>>, bytes: u64) -> Vec<Vec<u8>> {
+        let most = (bytes / (2 * self.small_bytes()).max(1)).max(1) as usize;
+        if bounds.len() < most {
+            return bounds;
+        }
+        (1..most).map(|part| bounds[part * bounds.len() / most].clone()).collect()
     }
 
     fn is_small(&self, table: &TableFile) -> bool {
@@ -178,6 +189,12 @@ pub(crate) trait Policy: Send + Sync + Debug {
     fn everything(&self, version: &Version) -> Option<Choice>;
     /// How many runs, or flushes, level 0 has more than it may.
     fn excess(&self, version: &Version, shape: &Shape) -> u64;
+    /// The keys, ascending, at which flushes and merges from level 0 end their tables, if they are not too small then: each
+    /// begins a new one.
+    fn bounds(&self, version: &Version, shape: &Shape) -> Vec<Vec<u8>> {
+        let (_, _) = (version, shape);
+        Vec::new()
+    }
     /// Where `tables`, a run that is newer than all there is, may go at once.
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into);
 }

@@ -31,6 +31,9 @@ pub(super) fn ids(choice: &Choice) -> Vec<u64> {
 /// So many bytes are counted for an entry.
 pub(super) const ENTRY: u64 = 10;
 
+/// Writes of these keys count as tombstones. They never go.
+const DELETED: std::ops::Range<u16> = 400..700;
+
 /// What a table holds: the newest write of each key.
 type Content = BTreeMap<u16, Seqno>;
 
@@ -93,7 +96,7 @@ impl Tree {
             id,
             len: ENTRY * content.len() as u64,
             entries: content.len() as u64,
-            tombstones: 0,
+            tombstones: content.keys().filter(|key| DELETED.contains(key)).count() as u64,
             smallest: key(content.first_key_value()),
             largest: key(content.last_key_value()),
             smallest_seqno: *content.values().min().unwrap(),
@@ -143,7 +146,7 @@ impl Tree {
             let (level, into) = claimed.map_or((0, Into::Newest), |(found, _)| found);
             (level, into, tables)
         } else {
-            (0, Into::Newest, vec![self.table(content)])
+            (0, Into::Newest, self.split_at(content, policy.bounds(&self.version, shape)))
         };
         let place = self.place(level, into);
         let added: Vec<_> = tables.into_iter().map(|table| (place, table)).collect();
@@ -185,6 +188,15 @@ impl Tree {
                 return most;
             }
         }
+    }
+
+    fn split_at(&mut self, mut content: Content, bounds: Vec<Vec<u8>>) -> Vec<Arc<TableFile>> {
+        let key = |bound: Vec<u8>| u16::from_be_bytes(bound.try_into().expect("it is a key"));
+        let mut parts: Vec<_> =
+            bounds.into_iter().rev().map(|bound| content.split_off(&key(bound))).collect();
+        parts.push(content);
+        parts.retain(|part| !part.is_empty());
+        parts.into_iter().rev().map(|part| self.table(part)).collect()
     }
 
     fn split(&mut self, content: Content, shape: &Shape) -> Vec<Arc<TableFile>> {

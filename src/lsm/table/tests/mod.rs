@@ -4,6 +4,7 @@ mod damage;
 mod file;
 mod model;
 mod reading;
+mod whole;
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Up to 300 entries of few keys, so that many are versions of one; values of all lengths.
-fn entries() -> impl Strategy<Value = Vec<Entry>> {
+pub(super) fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let value = prop_oneof![
         4 => 0usize..50,
         1 => 100usize..900,

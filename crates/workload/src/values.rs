@@ -13,10 +13,10 @@ const STRIPE: usize = 128;
 
 /// Where in the pool a value starts: one more than the place, so that having none takes no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Start(NonZeroU32);
+pub struct Start(NonZeroU32);
 
 /// The pool of all values.
-pub(super) struct Values {
+pub struct Values {
     pool: Vec<u8>,
     size: usize,
     seed: u64,
@@ -24,7 +24,7 @@ pub(super) struct Values {
 
 impl Values {
     /// A pool for values of `size` bytes, of which the share `entropy` (0 to 1) is random.
-    pub(super) fn new(size: usize, entropy: f64, seed: u64) -> Self {
+    pub fn new(size: usize, entropy: f64, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pool = vec![b'.'; STARTS + size];
         for stripe in pool.chunks_mut(STRIPE) {
@@ -35,7 +35,7 @@ impl Values {
     }
 
     /// Where value `number` of phase `phase` starts.
-    pub(super) fn start(&self, number: u32, phase: u32) -> Start {
+    pub fn start(&self, number: u32, phase: u32) -> Start {
         let seed = self.seed ^ (u64::from(phase) << 32 | u64::from(number));
         let mixed = Xoshiro256PlusPlus::seed_from_u64(seed).next_u64();
         let place = (mixed % STARTS as u64) as u32;
@@ -44,13 +44,13 @@ impl Values {
 
     /// The value that starts there.
     #[inline]
-    pub(super) fn at(&self, start: Start) -> &[u8] {
+    pub fn at(&self, start: Start) -> &[u8] {
         &self.pool[start.0.get() as usize - 1..][..self.size]
     }
 
     /// Whether `value` has the length and the first bytes of the value that starts there.
     #[inline]
-    pub(super) fn matches(&self, value: &[u8], start: Start) -> bool {
+    pub fn matches(&self, value: &[u8], start: Start) -> bool {
         let checked = self.size.min(16);
         value.len() == self.size && value[..checked] == self.at(start)[..checked]
     }

@@ -6,46 +6,59 @@ use std::thread;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use indicatif::ProgressBar;
 
-use crate::failure::{Exit, Failure, Result};
+/// A thread of the benchmark panicked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Panicked;
+
+impl std::fmt::Display for Panicked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a benchmark thread panicked")
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+/// Is told how many more operations have ended, now and then, by any thread.
+pub type Progress<'a> = dyn Fn(u64) + Sync + 'a;
 
 /// Latencies from a nanosecond to an hour, to three digits.
-fn histogram() -> Histogram<u64> {
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constants")
 }
 
-/// How many operations pass between two steps of the progress bar.
+/// How many operations pass between two reports of progress.
 const STEP: u64 = 4096;
 
 /// The clock of one thread. A run of operations ends where the next one starts, so that each run costs one
 /// look at the time.
-pub(super) struct Clock {
+pub struct Clock<'a> {
     /// How many operations share one look at the time, at least.
     run: u64,
     /// How many have ended since the last look.
     ended: u64,
     last: Instant,
     latencies: Histogram<u64>,
-    progress: ProgressBar,
+    progress: &'a Progress<'a>,
     unreported: u64,
 }
 
-impl Clock {
-    fn start(run: u64, progress: ProgressBar) -> Self {
+impl<'a> Clock<'a> {
+    fn start(run: u64, progress: &'a Progress<'a>) -> Self {
         let latencies = histogram();
         Self { run, ended: 0, last: Instant::now(), latencies, progress, unreported: 0 }
     }
 
     /// An operation has ended.
     #[inline]
-    pub(super) fn lap(&mut self) {
+    pub fn lap(&mut self) {
         self.laps(1);
     }
 
     /// `count` operations have ended.
     #[inline]
-    pub(super) fn laps(&mut self, count: u64) {
+    pub fn laps(&mut self, count: u64) {
         self.ended += count;
         if self.ended >= self.run {
             self.look();
@@ -65,35 +78,39 @@ impl Clock {
         self.latencies.saturating_record_n(nanoseconds / count, count);
         self.unreported += count;
         if self.unreported >= STEP {
-            self.progress.inc(self.unreported);
+            (self.progress)(self.unreported);
             self.unreported = 0;
         }
     }
 }
 
-/// How long a phase took.
-pub(super) struct Times {
-    pub(super) seconds: f64,
+/// How long operations took.
+#[derive(Debug)]
+pub struct Times {
+    /// From the start of the first thread to the end of the last.
+    pub seconds: f64,
     /// Nanoseconds for each operation.
-    pub(super) latencies: Histogram<u64>,
+    pub latencies: Histogram<u64>,
 }
 
 /// Splits `count` operations over `threads` and runs `work` on each part. The time runs from the
 /// start of the first thread, when all are ready, to the end of the last. The latencies are those of runs
 /// of `latency_run` operations, at least 1.
-pub(super) fn run(
+///
+/// # Errors
+/// Those of `work`, of which the first thread's counts, and [`Panicked`].
+pub fn run<E: From<Panicked> + Send>(
     threads: usize,
     count: usize,
     latency_run: u64,
-    progress: &ProgressBar,
-    work: impl Fn(Range<usize>, &mut Clock) -> Result<()> + Sync,
-) -> Result<Times> {
+    progress: &Progress<'_>,
+    work: impl Fn(Range<usize>, &mut Clock<'_>) -> Result<(), E> + Sync,
+) -> Result<Times, E> {
     let ready = Barrier::new(threads + 1);
     let (work, ready) = (&work, &ready);
     thread::scope(|scope| {
         let part = |i: usize| count * i / threads..count * (i + 1) / threads;
         let spawn = |i| {
-            let progress = progress.clone();
             scope.spawn(move || {
                 let mut clock = Clock::start(latency_run, progress);
                 ready.wait();
@@ -111,9 +128,7 @@ pub(super) fn run(
         let mut latencies = histogram();
         let (mut starts, mut ends) = (Vec::new(), Vec::new());
         for part in parts {
-            let part =
-                part.map_err(|_| Failure::new(Exit::Other, "a benchmark thread panicked"))?;
-            let (start, clock, end) = part?;
+            let (start, clock, end) = part.map_err(|_| Panicked)??;
             starts.push(start);
             ends.push(end);
             latencies.add(&clock.latencies).expect("all histograms have the same bounds");
@@ -135,7 +150,7 @@ mod tests {
     fn threads_split_all_operations() {
         for latency_run in [1, 16, 1000] {
             let sum = AtomicUsize::new(0);
-            let times = run(3, 100, latency_run, &ProgressBar::hidden(), |part, clock| {
+            let times = run::<Panicked>(3, 100, latency_run, &|_| {}, |part, clock| {
                 for i in part {
                     sum.fetch_add(i, Ordering::Relaxed);
                     clock.lap();
@@ -149,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_run_shares_its_time() {
-        let times = run(1, 10, 4, &ProgressBar::hidden(), |part, clock| {
+        let times = run::<Panicked>(1, 10, 4, &|_| {}, |part, clock| {
             for i in part {
                 if i % 4 == 0 {
                     thread::sleep(Duration::from_millis(4));
@@ -166,10 +181,17 @@ mod tests {
 
     #[test]
     fn an_error_is_handed_out() {
-        let work = |part: Range<usize>, _: &mut Clock| match part.start {
+        #[derive(Debug)]
+        struct Wrong;
+        impl From<Panicked> for Wrong {
+            fn from(_: Panicked) -> Self {
+                Self
+            }
+        }
+        let work = |part: Range<usize>, _: &mut Clock<'_>| match part.start {
             0 => Ok(()),
-            _ => Err(Failure::damaged("wrong")),
+            _ => Err(Wrong),
         };
-        assert!(run(2, 10, 1, &ProgressBar::hidden(), work).is_err());
+        assert!(run(2, 10, 1, &|_| {}, work).is_err());
     }
 }

@@ -3,12 +3,12 @@
 use std::io::Write;
 
 /// Writes number `number` as a key of `size` decimal digits behind `keys`.
-pub(super) fn push_key(keys: &mut Vec<u8>, number: u64, size: usize) {
+pub fn push_key(keys: &mut Vec<u8>, number: u64, size: usize) {
     write!(keys, "{number:0size$}").expect("writing to a vector");
 }
 
 /// One key, and what goes with it, for every operation.
-pub(super) struct Operations<T> {
+pub struct Operations<T> {
     keys: Vec<u8>,
     key_size: usize,
     payloads: Vec<T>,
@@ -16,18 +16,28 @@ pub(super) struct Operations<T> {
 
 impl<T: Copy> Operations<T> {
     /// Operations with the keys that `numbers` stand for, of `key_size` bytes, at least 1.
-    pub(super) fn new(
+    pub fn new(
         numbers: impl ExactSizeIterator<Item = u64>,
         key_size: usize,
         payloads: Vec<T>,
     ) -> Self {
+        Self::with(numbers, key_size, payloads, |keys, number| push_key(keys, number, key_size))
+    }
+
+    /// The same with keys that `push` writes behind others, each of `key_size` bytes.
+    pub fn with(
+        numbers: impl ExactSizeIterator<Item = u64>,
+        key_size: usize,
+        payloads: Vec<T>,
+        mut push: impl FnMut(&mut Vec<u8>, u64),
+    ) -> Self {
         let mut keys = Vec::with_capacity(numbers.len() * key_size);
-        numbers.for_each(|number| push_key(&mut keys, number, key_size));
+        numbers.for_each(|number| push(&mut keys, number));
         Self { keys, key_size, payloads }
     }
 
     /// The operations of `range`.
-    pub(super) fn part(&self, range: std::ops::Range<usize>) -> Part<'_, T> {
+    pub fn part(&self, range: std::ops::Range<usize>) -> Part<'_, T> {
         let keys = &self.keys[range.start * self.key_size..range.end * self.key_size];
         Part { keys, key_size: self.key_size, payloads: &self.payloads[range] }
     }
@@ -35,28 +45,37 @@ impl<T: Copy> Operations<T> {
 
 /// Operations that follow one another.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a, T> {
+pub struct Part<'a, T> {
     keys: &'a [u8],
     key_size: usize,
     payloads: &'a [T],
 }
 
 impl<'a, T: Copy> Part<'a, T> {
-    pub(super) fn len(self) -> usize {
+    /// How many there are.
+    #[must_use]
+    pub fn len(self) -> usize {
         self.payloads.len()
     }
 
-    pub(super) fn keys(self) -> impl Iterator<Item = &'a [u8]> {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.payloads.is_empty()
+    }
+
+    /// The keys.
+    pub fn keys(self) -> impl Iterator<Item = &'a [u8]> {
         self.keys.chunks_exact(self.key_size)
     }
 
-    /// The keys and what goes with them.
-    pub(super) fn iter(self) -> impl Iterator<Item = (&'a [u8], T)> {
+    /// The keys, each with what goes with it.
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], T)> {
         self.keys().zip(self.payloads.iter().copied())
     }
 
     /// Groups of `size` operations, the last one of those that are left.
-    pub(super) fn groups(self, size: usize) -> impl Iterator<Item = Self> {
+    pub fn groups(self, size: usize) -> impl Iterator<Item = Self> {
         let keys = self.keys.chunks(size * self.key_size);
         let groups = keys.zip(self.payloads.chunks(size));
         groups.map(move |(keys, payloads)| Self { keys, payloads, ..self })

@@ -7,7 +7,7 @@ use rand::{Rng, RngExt};
 const THETA: f64 = 0.99;
 
 /// A distribution over ranks, of which 0 is drawn most often.
-pub(super) struct Zipf {
+pub struct Zipf {
     ranks: u32,
     zeta: f64,
     alpha: f64,
@@ -16,7 +16,7 @@ pub(super) struct Zipf {
 
 impl Zipf {
     /// The distribution over `ranks` ranks. Costs time proportional to them.
-    pub(super) fn new(ranks: u32) -> Self {
+    pub fn new(ranks: u32) -> Self {
         let zeta_of = |n: u32| (1..=n).map(|i| f64::from(i).powf(-THETA)).sum::<f64>();
         let zeta = zeta_of(ranks);
         let eta = (1.0 - (2.0 / f64::from(ranks)).powf(1.0 - THETA)) / (1.0 - zeta_of(2) / zeta);
@@ -24,7 +24,7 @@ impl Zipf {
     }
 
     /// Draws a rank.
-    pub(super) fn draw(&self, rng: &mut impl Rng) -> u32 {
+    pub fn draw(&self, rng: &mut impl Rng) -> u32 {
         let u: f64 = rng.random();
         let scaled = u * self.zeta;
         if scaled < 1.0 {

@@ -1,0 +1,126 @@
+//! `run`: runs tables.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::failure::{Failure, Result};
+use crate::report::summary;
+use crate::run::driver::Driver;
+use crate::run::results::Results;
+use crate::systems;
+use crate::tables::{self, Scale};
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each system runs in a process of its own; the systems of a row's workload take turns. Every run is kept in --dir as a line of
+JSON, and what is there is not run again: a run that was cut short goes on with the same command. `report DIR` makes pages of
+what is there.
+
+Examples:
+  turbidite-compare run write-path --scale quick
+  turbidite-compare run all --scale full --dir results --data /mnt/disk/scratch
+  turbidite-compare run peers --only turbidite,rocksdb --json -")]
+pub(crate) struct Arguments {
+    /// The table, or `all`
+    table: String,
+    /// How much is run
+    #[arg(long, value_enum, default_value = "quick")]
+    scale: Scale,
+    /// Only systems whose names start with one of these
+    #[arg(long, value_name = "SYSTEM", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Write the medians as JSON to this file, one line for each step of each row; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where results are kept: a new directory, or one of an earlier run
+    #[arg(long, value_name = "DIR", default_value = "turbidite-compare")]
+    dir: PathBuf,
+    /// Where systems have their files while they run: on the device that is to be measured [default: data in --dir]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(&self) -> Result<()> {
+        let names = match self.table.as_str() {
+            "all" => tables::NAMES.to_vec(),
+            name => vec![name],
+        };
+        let tables: Vec<_> =
+            names.iter().map(|name| tables::table(name, self.scale)).collect::<Result<_>>()?;
+        self.check_only()?;
+        let results = Results::create(&self.dir)?;
+        if !results.machine.optimised && self.scale != Scale::Smoke {
+            anstream::eprintln!(
+                "turbidite-compare: this build is not optimised, and its figures mean nothing: build with --release"
+            );
+        }
+        let data = self.data()?.unwrap_or_else(|| results.data());
+        let driver = Driver { results: &results, scale: self.scale, only: &self.only, data: &data };
+        let mut failures = 0;
+        for table in &tables {
+            failures += driver.run(table)?;
+        }
+        if let Some(path) = &self.json {
+            let lines: String =
+                tables.iter().map(|table| summary::as_lines(table, &results, self.scale)).collect();
+            write_to(path, &lines)?;
+        }
+        match failures {
+            0 => Ok(()),
+            _ => Err(Failure::other(format!(
+                "{failures} runs failed; the same command tries them again"
+            ))),
+        }
+    }
+
+    fn check_only(&self) -> Result<()> {
+        let kinds = systems::kinds();
+        let unknown = self
+            .only
+            .iter()
+            .find(|&name| !kinds.iter().any(|kind| kind.name.starts_with(name.as_str())));
+        match unknown {
+            None => Ok(()),
+            Some(name) => {
+                Err(Failure::usage(format!("there is no system {name:?}: `list` has all")))
+            }
+        }
+    }
+
+    /// The directory for files, if one was given. What else is in it is left alone, so it need not be empty, but what
+    /// would be removed must not be there.
+    fn data(&self) -> Result<Option<PathBuf>> {
+        let Some(path) = &self.data else { return Ok(None) };
+        fs::create_dir_all(path).map_err(|error| Failure::io("create", path, &error))?;
+        let mut entries = fs::read_dir(path).map_err(|error| Failure::io("list", path, &error))?;
+        if entries.next().is_some() {
+            return Err(Failure::usage(format!(
+                "{} is not empty: give --data a new directory",
+                path.display()
+            )));
+        }
+        Ok(Some(path.clone()))
+    }
+}
+
+/// Writes to standard output. That a reader has had enough is no error.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::io("write to", Path::new("standard output"), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write_to(path: &Path, text: &str) -> Result<()> {
+    if path == Path::new("-") {
+        return print(text);
+    }
+    fs::write(path, text).map_err(|error| Failure::io("write", path, &error))
+}

@@ -1,0 +1,296 @@
+//! What the studies claim, and whether it holds here.
+
+use super::book::Book;
+use super::numbers::{short, times};
+
+/// What became of a claim.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Verdict {
+    Holds(String),
+    DoesNotHold(String),
+    /// What would have to be run.
+    NotRun,
+}
+
+/// A claim of a study.
+pub(crate) struct Claim {
+    pub(crate) study: &'static str,
+    pub(crate) text: &'static str,
+    judge: fn(&Book) -> Option<(bool, String)>,
+}
+
+impl Claim {
+    pub(crate) fn verdict(&self, book: &Book) -> Verdict {
+        match (self.judge)(book) {
+            Some((true, figures)) => Verdict::Holds(figures),
+            Some((false, figures)) => Verdict::DoesNotHold(figures),
+            None => Verdict::NotRun,
+        }
+    }
+}
+
+/// All claims, in the order of the studies.
+pub(crate) const CLAIMS: [Claim; 19] = [
+    Claim {
+        study: "000",
+        text: "Writing the log is the bottleneck of a put even without a sync: RocksDB is 3 to 4 times faster without it.",
+        judge: |book| {
+            let of = |system| book.rate("write-path", "study-random-", system, "put");
+            let (with, without) = (of("/rocksdb-wal")?, of("/rocksdb-none")?);
+            Some((
+                without / with >= 2.0,
+                compare("RocksDB without the log", without, "with it", with),
+            ))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "The same of any store: a log that survives a kill costs most of a put.",
+        judge: |book| {
+            let of = |system| book.rate("write-path", "study-random-", system, "put");
+            let (with, without) = (of("/turbidite-os")?, of("/turbidite-none")?);
+            Some((
+                without / with >= 2.0,
+                compare("Turbidite without the log", without, "with it", with),
+            ))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "What is left is the memtable's structure: a Vec log is about 6 times as fast as a SkipMap log.",
+        judge: |book| {
+            let of = |system| book.rate("write-path", "study-random-", system, "put");
+            let (vec, skip) = (of("/vec-log")?, of("/skipmap-log")?);
+            Some((vec / skip >= 2.0, compare("the Vec log", vec, "the SkipMap log", skip)))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "A memtable in order costs 4 to 11 times an append, random keys.",
+        judge: |book| {
+            let of = |system| book.rate("raw", "true-shuffle-", system, "put");
+            let (vec, skip, ours) = (of("/vec")?, of("/skipmap")?, of("/tagged")?);
+            let text = compare("pushing on a vector", vec, "inserting into the SkipMap", skip);
+            let ours = times(vec / ours);
+            Some((
+                (4.0..=11.0).contains(&(vec / skip)),
+                format!(
+                    "{text}; {ours} Turbidite's memtable, which is put in order when that is asked for"
+                ),
+            ))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "A memtable in order costs 1.8 times an append, ascending keys.",
+        judge: |book| {
+            let of = |system| book.rate("raw", "sequential-", system, "put");
+            let (vec, skip) = (of("/vec")?, of("/skipmap")?);
+            let text = compare("pushing on a vector", vec, "inserting into the SkipMap", skip);
+            Some(((1.4..=2.3).contains(&(vec / skip)), text))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "A write() for each record is about as fast as RocksDB with its log: that is where its time goes.",
+        judge: |book| {
+            let write = book.rate("raw", "file-", "/write", "put")?;
+            let rocks = book.rate("write-path", "study-random-", "/rocksdb-wal", "put")?;
+            let text = compare("write() for each record", write, "RocksDB with its log", rocks);
+            Some(((0.5..=2.0).contains(&(write / rocks)), text))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "Holding RocksDB's log back in the process makes puts 3.8 times as fast.",
+        judge: |book| {
+            let of = |system| book.rate("durability", "one/", system, "put");
+            let (held, written) = (of("/rocksdb-manual")?, of("/rocksdb-os")?);
+            Some((
+                held / written >= 2.0,
+                compare("held back", held, "written with each put", written),
+            ))
+        },
+    },
+    Claim {
+        study: "000",
+        text: "With the vector memtable and no log, RocksDB loads a million records a second.",
+        judge: |book| {
+            let rate = book.rate("write-path", "bulk/", "rocksdb-vector", "put")?;
+            let ours = book.rate("write-path", "bulk/", "turbidite-none", "put")?;
+            Some((rate >= 1e6, format!("RocksDB {}/s, Turbidite {}/s", short(rate), short(ours))))
+        },
+    },
+    Claim {
+        study: "001",
+        text: "There is no algorithm and no software faster than 15,543 sets and 12,500 gets a second on direct I/O.",
+        judge: |book| {
+            let row = |layer: &str| {
+                let of = |step| book.rate("files", &format!("hash-{layer}"), "/turbidite", step);
+                Some((of("set")?, of("get")?.max(of("get 32")?)))
+            };
+            let (set, get) = row("pos-direct/")?;
+            let text = format!(
+                "Turbidite's hash table on direct I/O: {} sets/s and {} gets/s",
+                short(set),
+                short(get)
+            );
+            Some((set <= 15_543.0 || get <= 12_500.0, text))
+        },
+    },
+    Claim {
+        study: "001",
+        text: "A page cache under a hash table helps sets on direct I/O, and gets not at all.",
+        judge: |book| {
+            let (set, get) = cached(book, "hash")?;
+            Some((set > 1.1 && get < 1.1, in_words(set, get)))
+        },
+    },
+    Claim {
+        study: "001",
+        text: "A page cache under a tree only hurts on direct I/O.",
+        judge: |book| {
+            let (set, get) = cached(book, "tree")?;
+            Some((set < 1.0 && get < 1.0, in_words(set, get)))
+        },
+    },
+    Claim {
+        study: "001",
+        text: "A page cache under a skip list helps both building and reading on direct I/O.",
+        judge: |book| {
+            let (set, get) = cached(book, "skip")?;
+            Some((set > 1.1 && get > 1.1, in_words(set, get)))
+        },
+    },
+    Claim {
+        study: "001",
+        text: "Mapped files are the fastest of all as long as data fit in memory.",
+        judge: |book| {
+            let mut others = Vec::new();
+            let mut checked = 0;
+            for (engine, who) in
+                ["hash", "tree", "skip"].iter().flat_map(|&e| [(e, "tkrzw"), (e, "turbidite")])
+            {
+                for step in ["set", "get"] {
+                    let of =
+                        |layer: &str| book.rate("files", &format!("{engine}-{layer}/"), who, step);
+                    let Some(mapped) = of("mmap") else { continue };
+                    let rates = ["pos", "pos-block", "pos-block-cache"].into_iter().filter_map(of);
+                    checked += 1;
+                    if rates.fold(0.0, f64::max) > mapped * 1.02 {
+                        others.push(format!("{who} {engine} {step}"));
+                    }
+                }
+            }
+            let text = match others.len() {
+                0 => format!("in all {checked} cases"),
+                _ => format!("not in {} of {checked} cases: {}", others.len(), others.join(", ")),
+            };
+            (checked > 0).then_some((others.is_empty(), text))
+        },
+    },
+    Claim {
+        study: "002",
+        text: "Locking key ranges × levels gives about 10 % more throughput than locking key ranges alone.",
+        judge: |book| {
+            let of = |lock| book.rate("locks", "", lock, "put");
+            let (both, range, all) = (of("/range-level")?, of("/range")?, of("/database")?);
+            let text = compare("ranges × levels", both, "ranges", range);
+            Some((both / range >= 1.05, format!("{text}; the whole tree {}/s", short(all))))
+        },
+    },
+    Claim {
+        study: "002",
+        text: "With fewer keys, compactions meet more often, and throughput falls.",
+        judge: |book| {
+            let rates = book.rates("locks", "put");
+            let ours: Vec<_> =
+                rates.iter().filter(|(row, _)| row.ends_with("/range-level")).collect();
+            let (few, many) = (ours.first()?, ours.last()?);
+            let text = compare("the fewest keys", few.1, "the most", many.1);
+            (ours.len() > 1).then_some((few.1 < many.1, text))
+        },
+    },
+    Claim {
+        study: "004",
+        text: "A filter costs time if every get hits.",
+        judge: |book| {
+            let of = |kept| book.rate("lsm-kv", "key-file-", kept, "get");
+            let (none, filter) = (of("-none")?, of("-filter")?);
+            Some((filter < none, compare("gets with a filter", filter, "without", none)))
+        },
+    },
+    Claim {
+        study: "004",
+        text: "A filter saves time if half of the gets miss, and keeping keys in memory saves far more.",
+        judge: |book| {
+            let of = |kept| book.rate("lsm-kv", "key-file-", kept, "half");
+            let (none, filter, keys) = (of("-none")?, of("-filter")?, of("-keys")?);
+            let text = compare("gets with a filter", filter, "without", none);
+            Some((
+                filter > none && keys > 2.0 * filter,
+                format!("{text}; {}/s with keys in memory", short(keys)),
+            ))
+        },
+    },
+    Claim {
+        study: "004",
+        text: "As levels fill, compaction makes the throughput of puts fall in steps, to a tenth.",
+        judge: |book| {
+            let (first, last) = book.ends("lsm-kv", "course-ascending", "put")?;
+            let text = compare("the first eighth", first, "the last", last);
+            let shuffled = book.ends("lsm-kv", "course-shuffled", "put");
+            let more = shuffled.map_or(String::new(), |(first, last)| {
+                format!("; in a true shuffle {}/s and {}/s", short(first), short(last))
+            });
+            Some((first / last >= 2.0, text + &more))
+        },
+    },
+    Claim {
+        study: "004",
+        text: "Larger size ratios and a tiering size above 2 make puts and gets faster.",
+        judge: |book| {
+            let mean = |step, wanted: fn(u32, u32) -> bool| {
+                let rates = book.rates("lsm-kv", step);
+                let known = rates.iter().filter_map(|&(row, rate)| {
+                    let (runs, ratio) = row.strip_prefix("grid-")?.split_once('-')?;
+                    let wanted = wanted(runs.parse().ok()?, ratio.parse().ok()?);
+                    wanted.then_some(rate)
+                });
+                let known: Vec<f64> = known.collect();
+                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+            };
+            let (large, small) =
+                (mean("put", |_, ratio| ratio > 3)?, mean("put", |_, ratio| ratio < 3)?);
+            let (many, few) = (mean("get", |runs, _| runs > 2)?, mean("get", |runs, _| runs <= 2)?);
+            let text = format!(
+                "puts with ratios of 4 and 5 {}/s, with 1 and 2 {}/s; gets with more than 2 runs {}/s, with fewer {}/s",
+                short(large),
+                short(small),
+                short(many),
+                short(few)
+            );
+            Some((large > small && many > few, text))
+        },
+    },
+];
+
+/// Two rates and their ratio in words.
+fn compare(name: &str, rate: f64, other: &str, with: f64) -> String {
+    format!("{name} {}/s, {other} {}/s: {}", short(rate), short(with), times(rate / with))
+}
+
+/// How much faster sets and gets of Tkrzw are on direct I/O with a page cache than without.
+fn cached(book: &Book, engine: &str) -> Option<(f64, f64)> {
+    let of = |layer: &str, step| book.rate("files", &format!("{engine}-{layer}/"), "tkrzw", step);
+    let ratio = |step| Some(of("pos-direct-cache", step)? / of("pos-direct", step)?);
+    Some((ratio("set")?, ratio("get")?))
+}
+
+fn in_words(set: f64, get: f64) -> String {
+    format!(
+        "with the page cache, Tkrzw's sets are {} as fast and its gets {}",
+        times(set),
+        times(get)
+    )
+}

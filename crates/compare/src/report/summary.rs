@@ -1,0 +1,152 @@
+//! What the runs of a row come to: medians, least and most.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use crate::run::outcome::Measured;
+use crate::run::results::{End, Results};
+use crate::tables::{Measure, Row, Scale, Table};
+
+/// The runs of one table's rows.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    rows: HashMap<String, Runs>,
+}
+
+/// What is known of one row.
+#[derive(Debug, Default)]
+struct Runs {
+    /// The steps of each run.
+    outcomes: Vec<Vec<Measured>>,
+    /// Why there are none, by the last try.
+    trouble: Option<String>,
+}
+
+/// A median and its surroundings.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) runs: usize,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let runs = values.len();
+        // Of an even number the mean of the two in the middle.
+        let median = (values[(runs - 1) / 2] + values[runs / 2]) / 2.0;
+        Some(Self { median, least, most, runs })
+    }
+}
+
+impl Summary {
+    /// The runs that are kept of `table`.
+    pub(crate) fn of(table: &Table, results: &Results, scale: Scale) -> Self {
+        let known: HashMap<&str, &Row> =
+            table.rows.iter().map(|row| (row.id.as_str(), row)).collect();
+        let mut summary = Self::default();
+        for record in results.read(table.name) {
+            let is_of = known.get(record.row.as_str()).is_some_and(|row| row.job == record.job);
+            if !is_of || record.scale != scale {
+                continue;
+            }
+            let runs = summary.rows.entry(record.row).or_default();
+            match record.end {
+                End::Measured(outcome) => runs.outcomes.push(outcome.steps),
+                End::Failed(why) => runs.trouble = Some(format!("failed: {why}")),
+                End::Missing(why) => runs.trouble = Some(why),
+            }
+        }
+        summary
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.values().all(|runs| runs.outcomes.is_empty())
+    }
+
+    /// The runs of a step.
+    fn steps<'a>(&'a self, row: &str, step: &'a str) -> impl Iterator<Item = &'a Measured> {
+        let outcomes = self.rows.get(row).map_or(&[][..], |runs| &runs.outcomes);
+        outcomes.iter().flatten().filter(move |measured| measured.name == step)
+    }
+
+    /// A figure over all runs, if there are any that have it.
+    pub(crate) fn spread(&self, row: &str, step: &str, measure: Measure) -> Option<Spread> {
+        Spread::of(self.steps(row, step).filter_map(|measured| measure.of(measured)).collect())
+    }
+
+    /// A share of latencies over all runs, in microseconds.
+    pub(crate) fn latency(&self, row: &str, step: &str, share: f64) -> Option<Spread> {
+        let of = |measured: &Measured| {
+            measured.latency.at(share).filter(|_| measured.latency.mean > 0.0)
+        };
+        Spread::of(self.steps(row, step).filter_map(of).collect())
+    }
+
+    /// The median of a counter, if the system has it.
+    pub(crate) fn counter(&self, row: &str, step: &str, name: &str) -> Option<f64> {
+        let of = |measured: &Measured| measured.counters.get(name).copied();
+        Spread::of(self.steps(row, step).filter_map(of).collect()).map(|spread| spread.median)
+    }
+
+    /// The run in the middle, by its time: the one whose course is drawn.
+    pub(crate) fn middle<'a>(&'a self, row: &str, step: &'a str) -> Option<&'a Measured> {
+        let mut steps: Vec<_> = self.steps(row, step).collect();
+        steps.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        steps.get(steps.len() / 2).copied()
+    }
+
+    /// Why a row has no figures.
+    pub(crate) fn trouble(&self, row: &str) -> Option<&str> {
+        let runs = self.rows.get(row)?;
+        runs.trouble.as_deref().filter(|_| runs.outcomes.is_empty())
+    }
+}
+
+/// The medians of a table, one line of JSON for each step of each row.
+pub(crate) fn as_lines(table: &Table, results: &Results, scale: Scale) -> String {
+    let summary = Summary::of(table, results, scale);
+    let mut lines = String::new();
+    for row in &table.rows {
+        for step in row.steps() {
+            lines += &line(table, &summary, row, step);
+            lines.push('\n');
+        }
+    }
+    lines
+}
+
+fn line(table: &Table, summary: &Summary, row: &Row, step: &str) -> String {
+    let median = |measure| summary.spread(&row.id, step, measure).map(|spread| spread.median);
+    let spread = summary.spread(&row.id, step, Measure::OperationsPerSecond);
+    let latency = |share| summary.latency(&row.id, step, share).map(|spread| spread.median);
+    json!({
+        "table": table.name,
+        "row": row.id,
+        "workload": row.workload,
+        "system": row.job.system(),
+        "label": row.label,
+        "memory": row.memory(),
+        "durability": row.durability(),
+        "inside_the_clock": row.inside(),
+        "step": step,
+        "runs": spread.map_or(0, |spread| spread.runs),
+        "ops_per_second": spread.map(|spread| spread.median),
+        "ops_per_second_min": spread.map(|spread| spread.least),
+        "ops_per_second_max": spread.map(|spread| spread.most),
+        "study_ops_per_second": row.seed_of(step),
+        "p50_us": latency(0.5),
+        "p99_us": latency(0.99),
+        "p999_us": latency(0.999),
+        "max_us": latency(1.0),
+        "write_amplification": median(Measure::WriteAmplification),
+        "space_amplification": median(Measure::SpaceAmplification),
+        "peak_rss_mib": median(Measure::Resident),
+        "trouble": summary.trouble(&row.id),
+    })
+    .to_string()
+}

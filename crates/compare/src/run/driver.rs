@@ -1,0 +1,222 @@
+//! Runs the rows of a table: those of one workload in turns, A B A B, so that what changes on the machine meets all of them;
+//! each in a process of its own, so that none finds the caches of another.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::job::Job;
+use super::outcome::Outcome;
+use super::results::{End, Record, Results};
+use crate::failure::{Failure, Result};
+use crate::systems;
+use crate::tables::{Row, Scale, Table};
+
+/// How a table is run.
+#[derive(Debug)]
+pub(crate) struct Driver<'a> {
+    pub(crate) results: &'a Results,
+    pub(crate) scale: Scale,
+    /// The starts of the names of the systems to run; empty for all.
+    pub(crate) only: &'a [String],
+    /// Where systems have their files.
+    pub(crate) data: &'a Path,
+}
+
+impl Driver<'_> {
+    fn wants(&self, row: &Row) -> bool {
+        let system = row.job.system();
+        self.only.is_empty() || self.only.iter().any(|name| system.starts_with(name.as_str()))
+    }
+
+    /// Runs what of `table` has not been run, and says how many runs failed.
+    pub(crate) fn run(&self, table: &Table) -> Result<usize> {
+        let rows: Vec<&Row> = table.rows.iter().filter(|row| self.wants(row)).collect();
+        let mut known = self.results.read(table.name);
+        let missing = self.tell_missing(table, &rows, &mut known)?;
+        let rows: Vec<&Row> =
+            rows.into_iter().filter(|row| !missing.contains_key(row.job.system())).collect();
+        let done = |known: &[Record], row: &Row| {
+            let is_done = |record: &&Record| {
+                record.row == row.id
+                    && record.job == row.job
+                    && record.scale == self.scale
+                    && matches!(record.end, End::Measured(_))
+            };
+            known.iter().filter(is_done).count() as u32
+        };
+        let left: u32 = rows.iter().map(|row| row.rounds.saturating_sub(done(&known, row))).sum();
+        let mut progress = Progress::new(table.name, left);
+        let mut failures = 0;
+        for group in rows.chunk_by(|a, b| a.workload == b.workload) {
+            let most = group.iter().map(|row| row.rounds).max().unwrap_or(0);
+            let before: Vec<u32> = group.iter().map(|row| done(&known, row)).collect();
+            for round in 0..most {
+                for (row, &before) in group.iter().zip(&before) {
+                    if before + round >= row.rounds {
+                        continue;
+                    }
+                    progress.tell(row, before + round + 1, &known);
+                    let record = self.run_row(row)?;
+                    failures += usize::from(!matches!(record.end, End::Measured(_)));
+                    self.results.add(table.name, &record)?;
+                    known.push(record);
+                    progress.left -= 1;
+                }
+            }
+        }
+        progress.end();
+        Ok(failures)
+    }
+
+    /// Says which systems are missing, and keeps that for the report.
+    fn tell_missing(
+        &self,
+        table: &Table,
+        rows: &[&Row],
+        known: &mut Vec<Record>,
+    ) -> Result<BTreeMap<String, String>> {
+        let mut missing = BTreeMap::new();
+        for row in rows {
+            let system = row.job.system();
+            if missing.contains_key(system) {
+                continue;
+            }
+            let Some(why) = systems::kind(system)?.missing() else { continue };
+            anstream::eprintln!(
+                "turbidite-compare: {}: {system} is left out: it is {why}",
+                table.name
+            );
+            missing.insert(system.to_owned(), why);
+        }
+        for row in rows {
+            let Some(why) = missing.get(row.job.system()) else { continue };
+            let is_known = known.iter().any(|record| {
+                record.row == row.id && record.job == row.job && record.scale == self.scale
+            });
+            if !is_known {
+                let end = End::Missing(why.clone());
+                let record = self.record(row, 0.0, end);
+                self.results.add(table.name, &record)?;
+                known.push(record);
+            }
+        }
+        Ok(missing)
+    }
+
+    fn record(&self, row: &Row, seconds: f64, end: End) -> Record {
+        Record { row: row.id.clone(), scale: self.scale, job: row.job.clone(), seconds, end }
+    }
+
+    /// Runs a row once. That the system fails is a result too.
+    fn run_row(&self, row: &Row) -> Result<Record> {
+        check_space(self.data, row.job.disk_bytes())?;
+        let start = Instant::now();
+        let end = match in_child(&row.job, &self.data.join("system")) {
+            Ok(outcome) => End::Measured(outcome),
+            Err(failure) => {
+                anstream::eprintln!("turbidite-compare: {}: {failure}", row.id);
+                End::Failed(failure.to_string())
+            }
+        };
+        Ok(self.record(row, start.elapsed().as_secs_f64(), end))
+    }
+}
+
+/// Refuses to start what would fill the device.
+fn check_space(data: &Path, needed: u64) -> Result<()> {
+    std::fs::create_dir_all(data).map_err(|error| Failure::io("create", data, &error))?;
+    let free = rustix::fs::statvfs(data).map(|found| found.f_bavail * found.f_frsize);
+    let free = free.map_err(|error| Failure::io("look at the space of", data, &error.into()))?;
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Failure::io(
+        "run in",
+        data,
+        &io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!("{} MiB are free and {} MiB may be needed", free >> 20, needed >> 20),
+        ),
+    ))
+}
+
+/// Has a process of this program carry out `job`.
+pub(crate) fn in_child(job: &Job, data: &Path) -> Result<Outcome> {
+    let program = std::env::current_exe();
+    let program =
+        program.map_err(|error| Failure::other(format!("cannot find this program: {error}")))?;
+    let started = Command::new(&program)
+        .arg("child")
+        .arg(data)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let failed = |error: io::Error| Failure::io("run", &program, &error);
+    let mut child = started.map_err(failed)?;
+    let text = serde_json::to_string(job).expect("plain data");
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(text.as_bytes()).map_err(failed)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let said = said.trim();
+        let said = said.strip_prefix("turbidite-compare: ").unwrap_or(said);
+        return Err(Failure::other(format!("{said} ({})", output.status)));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| Failure::other(format!("what a process measured cannot be read: {error}")))
+}
+
+/// The line that says how far it is.
+struct Progress {
+    table: &'static str,
+    start: Instant,
+    all: u32,
+    left: u32,
+}
+
+impl Progress {
+    fn new(table: &'static str, left: u32) -> Self {
+        Self { table, start: Instant::now(), all: left, left }
+    }
+
+    fn tell(&self, row: &Row, round: u32, known: &[Record]) {
+        let last = known.iter().rev().find(|record| record.row == row.id && record.seconds > 0.0);
+        let usual =
+            last.map_or(String::new(), |record| format!(", {:.1} s the last time", record.seconds));
+        let done = self.all - self.left;
+        let remains = if done == 0 {
+            String::new()
+        } else {
+            let each = self.start.elapsed() / done;
+            format!("; about {} left", in_words(each * self.left))
+        };
+        anstream::eprintln!(
+            "turbidite-compare: {} {}/{}: {}, {}, round {round} of {}{usual}{remains}",
+            self.table,
+            done + 1,
+            self.all,
+            row.workload,
+            row.label,
+            row.rounds,
+        );
+    }
+
+    fn end(&self) {
+        let seconds = in_words(self.start.elapsed());
+        anstream::eprintln!("turbidite-compare: {}: {} runs in {seconds}", self.table, self.all);
+    }
+}
+
+fn in_words(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}

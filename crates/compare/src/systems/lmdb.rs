@@ -1,0 +1,129 @@
+//! LMDB: a mapped file that is written through its mapping, not synced unless the durability asks for it. It has no memory
+//! of its own: its cache is the system's. Every call that writes is a transaction.
+
+use std::ops::Bound;
+use std::path::Path;
+
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn};
+
+use super::{Choices, Durability, Each, Entries, Reader, Seen, Setup, System};
+use crate::failure::{Failure, Result};
+
+struct Lmdb {
+    env: Env,
+    database: Database<Bytes, Bytes>,
+}
+
+fn failed(error: heed::Error) -> Failure {
+    Failure::of_system("lmdb", error)
+}
+
+pub(super) fn open(
+    setup: &Setup,
+    choices: &mut Choices<'_>,
+    path: &Path,
+) -> Result<Box<dyn System>> {
+    let mut options = EnvOpenOptions::new();
+    let size = choices.take::<usize>("map-size")?.unwrap_or(32 << 30);
+    options.map_size(size).max_readers(128);
+    let flags = match setup.durability {
+        Durability::Sync => EnvFlags::WRITE_MAP,
+        _ => EnvFlags::WRITE_MAP | EnvFlags::NO_SYNC | EnvFlags::MAP_ASYNC,
+    };
+    let env = lmdb_env(&mut options, flags, path)?;
+    let mut transaction = env.write_txn().map_err(failed)?;
+    let database = env.create_database(&mut transaction, None).map_err(failed)?;
+    transaction.commit().map_err(failed)?;
+    Ok(Box::new(Lmdb { env, database }))
+}
+
+/// Opens the environment.
+fn lmdb_env(
+    options: &mut EnvOpenOptions<heed::WithTls>,
+    flags: EnvFlags,
+    path: &Path,
+) -> Result<Env> {
+    // SAFETY: the directory was made for this process, which is the only one to have it open, once at a time. The flags
+    // leave out what a crash of the machine would need, and the directory is removed after the run.
+    unsafe {
+        options.flags(flags);
+        options.open(path).map_err(failed)
+    }
+}
+
+impl System for Lmdb {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_many(&mut std::iter::once((key, value)))
+    }
+
+    fn put_many(&self, entries: Entries<'_>) -> Result<()> {
+        let mut transaction = self.env.write_txn().map_err(failed)?;
+        for (key, value) in entries {
+            self.database.put(&mut transaction, key, value).map_err(failed)?;
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        self.delete_many(&mut std::iter::once(key))
+    }
+
+    fn delete_many(&self, keys: &mut dyn Iterator<Item = &[u8]>) -> Result<()> {
+        let mut transaction = self.env.write_txn().map_err(failed)?;
+        for key in keys {
+            self.database.delete(&mut transaction, key).map_err(failed)?;
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        let transaction = self.env.read_txn().map_err(failed)?;
+        Ok(Box::new(LmdbReader { transaction, database: self.database }))
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.env.force_sync().map_err(failed)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let Self { env, .. } = *self;
+        env.prepare_for_closing().wait();
+        Ok(())
+    }
+}
+
+struct LmdbReader<'a> {
+    transaction: RoTxn<'a, heed::WithTls>,
+    database: Database<Bytes, Bytes>,
+}
+
+impl Reader for LmdbReader<'_> {
+    fn get(&mut self, key: &[u8], seen: Seen<'_>) -> Result<bool> {
+        let value = self.database.get(&self.transaction, key).map_err(failed)?;
+        if let Some(value) = value {
+            seen(value);
+        }
+        Ok(value.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], backwards: bool, each: Each<'_>) -> Result<()> {
+        let bounds = (Bound::Included(from), Bound::Unbounded);
+        if backwards {
+            for entry in self.database.rev_range(&self.transaction, &bounds).map_err(failed)? {
+                let (key, value) = entry.map_err(failed)?;
+                if !each(key, value) {
+                    break;
+                }
+            }
+        } else {
+            for entry in self.database.range(&self.transaction, &bounds).map_err(failed)? {
+                let (key, value) = entry.map_err(failed)?;
+                if !each(key, value) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

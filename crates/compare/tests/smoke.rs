@@ -1,0 +1,137 @@
+//! Runs every table at the smallest scale, goes on with it, and makes the report of it. The peers that are compiled in run
+//! with it; the others must be said to be missing.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn compare(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_turbidite-compare")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs a table at the smallest scale and gives the lines of its medians, and what was said.
+fn run(table: &str, dir: &Path) -> (Vec<serde_json::Value>, String) {
+    let dir = dir.to_str().unwrap();
+    let output = compare(&["run", table, "--scale", "smoke", "--dir", dir, "--json", "-"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{table}: {said}");
+    let lines = text(&output.stdout);
+    (lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), said)
+}
+
+/// Runs one table and its report, and goes on with what is done.
+fn smoke(table: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let (lines, said) = run(table, dir.path());
+    assert!(!lines.is_empty());
+    for line in &lines {
+        let is_missing = line["trouble"].is_string();
+        assert_eq!(line["ops_per_second"].is_null(), is_missing, "{line}");
+        for named in ["memory", "durability", "workload", "label"] {
+            assert!(!line[named].as_str().unwrap().is_empty(), "{line}");
+        }
+        if is_missing {
+            let system = line["system"].as_str().unwrap();
+            assert!(said.contains(&format!("{system} is left out")), "{said}");
+        }
+    }
+    let (again, said) = run(table, dir.path());
+    assert_eq!((again, said.contains(": 0 runs in")), (lines, true), "{said}");
+
+    let output = compare(&["report", dir.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = fs::read_to_string(dir.path().join("report.html")).unwrap();
+    let markdown = fs::read_to_string(dir.path().join("report.md")).unwrap();
+    assert!(page.contains("<svg") && page.ends_with("</html>\n"));
+    for wrong in ["NaN", "inf\"", "src=\"http", "<script"] {
+        assert!(!page.contains(wrong), "{wrong}");
+    }
+    let plots: Vec<_> =
+        markdown.lines().filter_map(|line| line.strip_prefix("![")?.split_once("](")).collect();
+    assert!(!plots.is_empty());
+    for (_, file) in plots {
+        let plot = dir.path().join(file.trim_end_matches(')'));
+        assert!(fs::read_to_string(&plot).unwrap().starts_with("<svg"), "{}", plot.display());
+    }
+    assert!(!dir.path().join("data/system").exists(), "what was measured is removed");
+}
+
+#[test]
+fn write_path() {
+    smoke("write-path");
+}
+
+#[test]
+fn raw() {
+    smoke("raw");
+}
+
+#[test]
+fn durability() {
+    smoke("durability");
+}
+
+#[test]
+fn files() {
+    smoke("files");
+}
+
+#[test]
+fn locks() {
+    smoke("locks");
+}
+
+#[test]
+fn lsm_kv() {
+    smoke("lsm-kv");
+}
+
+#[test]
+fn peers() {
+    smoke("peers");
+}
+
+#[test]
+fn scale() {
+    smoke("scale");
+}
+
+/// What a command says when it fails.
+fn refused(arguments: &[&str]) -> String {
+    let output = compare(arguments);
+    assert!(!output.status.success());
+    text(&output.stderr)
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    fs::write(dir.path().join("notes"), "mine").unwrap();
+    assert!(refused(&["run", "raw", "--dir", path]).contains("is not empty"));
+    assert!(refused(&["report", path]).contains("has no results"));
+    let new = dir.path().join("new");
+    let new = new.to_str().unwrap();
+    assert!(
+        refused(&["run", "raw", "--dir", new, "--data", path]).contains("--data a new directory")
+    );
+    assert!(refused(&["run", "nothing", "--dir", new]).contains("there is no table"));
+    assert!(refused(&["run", "raw", "--only", "nothing", "--dir", new]).contains("`list` has all"));
+    assert_eq!(fs::read(dir.path().join("notes")).unwrap(), b"mine");
+}
+
+#[test]
+fn the_list_has_every_table_and_system() {
+    let output = compare(&["list"]);
+    let list = text(&output.stdout);
+    for name in ["write-path", "scale", "turbidite-skip", "rocksdb", "tkrzw", "skipmap-log"] {
+        assert!(list.contains(name), "{name}");
+    }
+    if !cfg!(feature = "rocksdb") {
+        assert!(list.contains("libclang-dev"), "{list}");
+    }
+}

@@ -1,0 +1,185 @@
+//! One merge of tables into new ones, by one thread or by several.
+//!
+//! 1. A large merge is cut into parts, ranges of user keys.
+//! 2. The thread that has the job calls other threads of compactions, and does parts itself. Those who come find parts that
+//!    are left, or nothing to do.
+//! 3. When all parts are done, their tables, one behind the other, are the result. If one comes to nothing, all that was
+//!    written is removed.
+//!
+//! So no more threads are at work than there are for compactions, and nobody waits for a thread that is busy elsewhere.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+
+use super::compaction::cuts::cuts;
+use super::compaction::merge::{Output, write_tables};
+use super::compaction::parts::{Outcome, Parts};
+use super::compaction::retention::Retention;
+use super::cursor::{PartCursor, RunCursor};
+use super::state::State;
+use super::table::ReadMode;
+use super::tree::Tree;
+use super::values::Moves;
+use super::version::{Place, Run, TableFile};
+use crate::base::{Seqno, Trailer};
+use crate::error::Result;
+use crate::iter::{EntryCursor, Merge};
+use crate::vfs::Aside;
+
+/// A part of so many bytes has a thread that reads ahead, and one that writes.
+const WORTH_A_THREAD: u64 = 4 << 20;
+
+/// What is merged, and how. All parts see the same.
+struct Merging {
+    state: Arc<State>,
+    inputs: Vec<Arc<TableFile>>,
+    place: Place,
+    moves: Moves,
+    /// Whose states must stay readable.
+    retained: Vec<Seqno>,
+    /// Where tables end.
+    bounds: Vec<Vec<u8>>,
+    /// The first key of each part but the first.
+    cuts: Vec<Vec<u8>>,
+    /// How many parts may be at work at once.
+    threads: usize,
+}
+
+type Tables = Vec<Arc<TableFile>>;
+
+impl Merging {
+    /// Those of its tables that have keys of a part.
+    fn inputs_of(&self, part: usize) -> Tables {
+        let (from, to) = self.range(part);
+        let has_some = |table: &&Arc<TableFile>| {
+            from.is_none_or(|from| table.meta.largest.as_slice() >= from)
+                && to.is_none_or(|to| table.meta.smallest.as_slice() < to)
+        };
+        self.inputs.iter().filter(has_some).cloned().collect()
+    }
+
+    /// Whether a part is worth threads that read and write.
+    fn is_long(&self) -> bool {
+        let bytes = self.inputs.iter().map(|table| table.meta.len).fold(0, u64::saturating_add);
+        bytes / (self.cuts.len() as u64 + 1) >= WORTH_A_THREAD
+    }
+
+    /// A thread that reads or writes for a part, if that is worth it.
+    fn aside(&self, name: &str) -> Option<Aside> {
+        if self.is_long() { Aside::start(name) } else { None }
+    }
+
+    /// The first key of a part, and that of the one behind it.
+    fn range(&self, part: usize) -> (Option<&[u8]>, Option<&[u8]>) {
+        let from = part.checked_sub(1).map(|before| self.cuts[before].as_slice());
+        (from, self.cuts.get(part).map(Vec::as_slice))
+    }
+}
+
+impl Tree {
+    /// Merges tables into new ones for `place`, which end at `bounds`; `None` if told to stop.
+    pub(super) fn merge(
+        &self,
+        state: &Arc<State>,
+        inputs: &[Arc<TableFile>],
+        place: Place,
+        (moves, bounds): (Moves, Vec<Vec<u8>>),
+    ) -> Result<Option<Tables>> {
+        let threads = self.context.background.compaction_threads;
+        let cuts = cuts(inputs, self.shape().table_bytes, threads)?;
+        let count = cuts.len() + 1;
+        let merging = Merging {
+            state: Arc::clone(state),
+            inputs: inputs.to_vec(),
+            place,
+            moves,
+            retained: self.context.visibility.retained(),
+            bounds,
+            cuts,
+            threads: threads.min(count),
+        };
+        let helpers = merging.threads - 1;
+        let parts = Arc::new(Parts::new(merging, count));
+        for _ in 0..helpers {
+            let (tree, parts) = (Weak::clone(&self.this), Arc::clone(&parts));
+            self.context.background.compaction.submit(move || {
+                if let Some(tree) = tree.upgrade() {
+                    tree.merge_parts(&parts);
+                }
+            });
+        }
+        self.merge_parts(&parts);
+        let Outcome { done, is_whole } = parts.finish();
+        let tables = done.concat();
+        if !matches!(is_whole, Ok(true)) {
+            self.discard(state, &tables);
+        }
+        Ok(is_whole?.then_some(tables))
+    }
+
+    /// Does parts of a merge until none is left.
+    fn merge_parts(&self, parts: &Parts<Merging, Tables>) {
+        let is_stopped = || self.jobs().is_stopping() || parts.gives_up();
+        parts.work(|merging, part| self.merge_part(merging, part, &is_stopped));
+    }
+
+    fn merge_part(
+        &self,
+        merging: &Merging,
+        part: usize,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Tables>> {
+        let Merging { state, place, .. } = merging;
+        let ids: HashSet<u64> = merging.inputs.iter().map(|table| table.meta.id).collect();
+        let behind = state.version.behind(*place);
+        let is_deepest = |key: &[u8]| {
+            let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
+            behind.iter().all(|run| run.table_for(key).is_none_or(is_merged))
+        };
+        let runs = runs(&merging.inputs_of(part));
+        let at_once = self.context.budget.merge_buffer(runs.len() * merging.threads) as u64;
+        let reader = merging.aside("turbidite-ahead").map(Arc::new);
+        // One run is read while another is walked over.
+        let at_once = if reader.is_some() { at_once / 2 } else { at_once };
+        let run = |run| {
+            let cursor = RunCursor::new(run, ReadMode::Sequential).with_aside(reader.clone());
+            PartCursor::Right(cursor.in_runs_of(at_once))
+        };
+        let (from, to) = merging.range(part);
+        let mut cursor = Merge::new(runs.into_iter().map(run).collect());
+        match from {
+            Some(from) => cursor.seek(from, Trailer::NEWEST)?,
+            None => cursor.seek_to_first()?,
+        }
+        let mut output = Output {
+            home: self.home(),
+            options: &self.table_options(place.level),
+            limits: self.table_limits(),
+            bounds: &merging.bounds,
+            end: to,
+            next_id: &mut || self.take_id(),
+            values: self.placement(&state.version.values, merging.moves),
+            aside: merging.aside("turbidite-write"),
+            stopped: is_stopped,
+        };
+        let mut retention = Retention::new(merging.retained.clone());
+        write_tables(&mut cursor, &mut retention, is_deepest, &mut output)
+    }
+}
+
+/// Groups tables into runs: those that follow one another without overlap become one.
+fn runs(tables: &[Arc<TableFile>]) -> Vec<Run> {
+    let mut sorted = tables.to_vec();
+    sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+    let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
+    for table in sorted {
+        let follows = |run: &&mut Vec<Arc<TableFile>>| {
+            run.last().is_some_and(|last| last.meta.largest < table.meta.smallest)
+        };
+        match runs.iter_mut().find(follows) {
+            Some(run) => run.push(table),
+            None => runs.push(vec![table]),
+        }
+    }
+    runs.into_iter().filter_map(|tables| Run::new(Place::merged(0), tables)).collect()
+}

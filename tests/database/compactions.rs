@@ -1,0 +1,325 @@
+//! Compactions of LSM-trees as they are done: in parts by several threads, with faults at each of their calls, and with the
+//! power cut in their midst.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
+use turbidite::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Policy};
+
+use crate::history::Dice;
+
+const PATH: &str = "/data/compactions.db";
+const NAME: &str = "main";
+const EIO: Errno = Errno::Raw(5);
+const NO_SPACE: Errno = Errno::Raw(28);
+/// At most so many calls of one operation get a fault each.
+const MOST_CALLS: u64 = 40;
+/// The keys there are.
+const KEYS: usize = 3000;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open(fs: Arc<dyn turbidite::vfs::Fs>, threads: usize) -> Database {
+    let builder = Database::builder(PATH).memory_budget(8 << 20).background_threads(threads);
+    builder.file_system(fs).open().unwrap()
+}
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions::lsm().table_size(64 << 10).separate_values(2500)
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key {number:07}").into_bytes()
+}
+
+/// Puts and deletes at random, also in a model. Some values are long enough to be kept apart.
+fn write(keyspace: &Keyspace, model: &mut Model, dice: &mut Dice, count: usize) {
+    for _ in 0..count {
+        let key = key(dice.roll(KEYS));
+        if dice.roll(6) == 0 {
+            keyspace.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            let value = vec![dice.roll(256) as u8; 200 + dice.roll(3000)];
+            keyspace.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+}
+
+fn content(keyspace: &Keyspace) -> Model {
+    let records = keyspace.iter().map(|record| record.unwrap());
+    records.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+fn assert_whole(db: &Database) {
+    let report = db.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+/// The names of the files of tables and values.
+fn files(fs: &MemoryFs) -> BTreeSet<PathBuf> {
+    let is_data = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "table" || extension == "values")
+    };
+    fs.files().into_iter().map(|(path, _)| path).filter(is_data).collect()
+}
+
+/// How many files a keyspace knows of.
+fn known(keyspace: &Keyspace) -> u64 {
+    let stats = keyspace.stats();
+    stats.levels.iter().map(|level| level.tables).sum::<u64>() + stats.values.files
+}
+
+/// A tree of several runs, all of which a full compaction merges: nothing is due in it.
+fn runs(dice: &mut Dice) -> (MemoryFs, Model) {
+    let fs = MemoryFs::new();
+    let db = open(Arc::new(fs.clone()), 1);
+    let policy = Policy::Tiered { runs: 64 };
+    let keyspace = db.keyspace(NAME, options().policy(policy)).unwrap();
+    let mut model = Model::new();
+    for _ in 0..4 {
+        write(&keyspace, &mut model, dice, 900);
+        keyspace.persist().unwrap();
+    }
+    drop(keyspace);
+    db.close().unwrap();
+    (fs, model)
+}
+
+#[test]
+fn a_large_merge_in_parts_keeps_what_one_in_a_whole_keeps() {
+    for threads in [1, 2, 4] {
+        let fs = MemoryFs::new();
+        let db = open(Arc::new(fs.clone()), threads);
+        let keyspace = db.keyspace(NAME, options()).unwrap();
+        let (mut model, mut dice) = (Model::new(), Dice::new(11));
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            write(&keyspace, &mut model, &mut dice, 1500);
+            held.push((db.snapshot(), model.clone()));
+            keyspace.compact().unwrap();
+            assert!(content(&keyspace) == model, "{threads} threads");
+        }
+        for (snapshot, model) in held.drain(..) {
+            let seen = snapshot.iter(&keyspace).map(|record| record.unwrap());
+            let seen: Model = seen.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+            assert!(seen == model, "{threads} threads");
+        }
+        keyspace.put("one more", "value").unwrap();
+        keyspace.compact().unwrap();
+        let entries: u64 = keyspace.stats().levels.iter().map(|level| level.entries).sum();
+        assert_eq!(entries, model.len() as u64 + 1, "{threads} threads: nothing old is left");
+        assert_eq!(keyspace.stats().values.garbage, 0);
+        db.settle().unwrap();
+        assert_eq!(files(&fs).len() as u64, known(&keyspace), "{threads} threads");
+        assert_whole(&db);
+    }
+}
+
+#[test]
+fn a_large_merge_is_shared_among_threads() {
+    let (fs, model) = runs(&mut Dice::new(5));
+    let time = |threads| {
+        let faults = FaultFs::new(Arc::new(fs.fork()));
+        let db = open(Arc::new(faults.clone()), threads);
+        let keyspace = db.open_keyspace(NAME).unwrap();
+        // Waiting for the device is what all of the time is spent on.
+        let slow = Effect::Delay(Duration::from_millis(20));
+        let slow = Fault { times: Times::Always, ..Fault::new(Operation::Sync, slow) };
+        faults.arm(Fault { name_contains: ".table".into(), ..slow });
+        let begun = Instant::now();
+        keyspace.compact().unwrap();
+        let taken = begun.elapsed();
+        assert!(content(&keyspace) == model);
+        taken
+    };
+    let (alone, shared) = (time(1), time(4));
+    assert!(shared < alone * 3 / 4, "{alone:?} alone, {shared:?} with others");
+}
+
+#[test]
+fn a_merge_that_fails_anywhere_leaves_all_as_it_was() {
+    let (fs, model) = runs(&mut Dice::new(6));
+    let compact = |threads, fault: Option<Fault>, operation| {
+        let fs = fs.fork();
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        let db = open(Arc::new(faults.clone()), threads);
+        let keyspace = db.open_keyspace(NAME).unwrap();
+        keyspace.persist().unwrap();
+        let (inputs, before) = (files(&fs), faults.calls(operation));
+        let what = format!("{threads} threads, {fault:?}");
+        fault.into_iter().for_each(|fault| faults.arm(fault));
+        let outcome = keyspace.compact();
+        let calls = faults.calls(operation) - before;
+        faults.disarm();
+        if let Err(error) = &outcome {
+            assert!(!error.to_string().contains("panic"), "{what}: {error:?}");
+            assert!(files(&fs).is_superset(&inputs), "{what}");
+        }
+        assert!(content(&keyspace) == model, "{what}");
+        let is_poisoned = keyspace.put("one more", "value").is_err();
+        if outcome.is_err() && !is_poisoned {
+            assert!(files(&fs) == inputs, "{what}: what was written is removed");
+        }
+        let db = match is_poisoned {
+            true => {
+                drop((keyspace, db));
+                open(Arc::new(fs.clone()), threads)
+            }
+            false => db,
+        };
+        let keyspace = db.open_keyspace(NAME).unwrap();
+        keyspace.delete("one more").unwrap();
+        keyspace.compact().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        assert!(content(&keyspace) == model, "{what}");
+        assert_eq!(files(&fs).len() as u64, known(&keyspace), "{what}");
+        assert_whole(&db);
+        (calls, outcome.is_err())
+    };
+    let mut failed = 0;
+    for operation in
+        [Operation::Read, Operation::Write, Operation::Create, Operation::Sync, Operation::SyncDir]
+    {
+        for threads in [1, 4] {
+            let (calls, _) = compact(threads, None, operation);
+            let step = (calls * 2 / MOST_CALLS).max(1) as usize;
+            for after in (0..calls).step_by(step) {
+                let errno = if (after / step as u64).is_multiple_of(2) { EIO } else { NO_SPACE };
+                let fault = Fault { after, ..Fault::new(operation, Effect::Fail(errno)) };
+                failed += u64::from(compact(threads, Some(fault), operation).1);
+            }
+        }
+    }
+    assert!(failed > 50, "{failed} compactions failed");
+}
+
+#[test]
+fn a_merge_that_fails_in_the_background_is_done_again() {
+    for threads in [1, 4] {
+        for (operation, errno) in [
+            (Operation::Read, EIO),
+            (Operation::Write, EIO),
+            (Operation::Write, NO_SPACE),
+            (Operation::Create, NO_SPACE),
+        ] {
+            let fs = MemoryFs::new();
+            let faults = FaultFs::new(Arc::new(fs.clone()));
+            let db = open(Arc::new(faults.clone()), threads);
+            let keyspace = db.keyspace(NAME, options().log(false)).unwrap();
+            let (mut model, mut dice) = (Model::new(), Dice::new(8));
+            for round in 0..8 {
+                write(&keyspace, &mut model, &mut dice, 700);
+                let fault = Fault::new(operation, Effect::Fail(errno));
+                let after = 5 * round;
+                faults.arm(Fault { name_contains: ".table".into(), after, ..fault });
+                // Those who wait are told of trouble while it lasts.
+                let patience = Instant::now() + Duration::from_secs(30);
+                while let Err(error) = keyspace.persist().and_then(|()| db.settle()) {
+                    let kind = error.kind();
+                    assert!(matches!(kind, ErrorKind::Io | ErrorKind::NoSpace), "{error:?}");
+                    assert!(Instant::now() < patience, "{error:?}");
+                }
+                faults.disarm();
+            }
+            assert!(faults.fired() > 0 && keyspace.stats().compactions > 0);
+            assert!(content(&keyspace) == model, "{operation:?}");
+            assert_eq!(files(&fs).len() as u64, known(&keyspace), "{operation:?}");
+            assert_whole(&db);
+        }
+    }
+}
+
+/// What was put, in its order, and how far it was safe after so many operations.
+#[derive(Default)]
+struct Acknowledged {
+    puts: Vec<(usize, usize)>,
+    safe: Vec<(usize, usize)>,
+}
+
+impl Acknowledged {
+    /// How many puts were safe when so many operations had been done.
+    fn safe_at(&self, operations: usize) -> usize {
+        let known = self.safe.partition_point(|(at, _)| *at <= operations);
+        known.checked_sub(1).map_or(0, |last| self.safe[last].1)
+    }
+
+    /// The values after so many puts: the number of the last put of each key.
+    fn state(&self, count: usize) -> BTreeMap<usize, usize> {
+        self.puts[..count].iter().map(|&(number, key)| (key, number)).collect()
+    }
+}
+
+/// The value of a put: long enough for tables to fill up, and now and then for a file of values.
+fn numbered(number: usize) -> Vec<u8> {
+    let mut value = vec![number as u8; if number.is_multiple_of(9) { 3000 } else { 900 }];
+    value[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    value
+}
+
+/// Puts without a pause, some of them safe when they return, while compactions run beside each other.
+fn overwrite(fs: &MemoryFs, threads: usize) -> Acknowledged {
+    let db = open(Arc::new(fs.clone()), threads);
+    let keyspace = db.keyspace(NAME, options()).unwrap();
+    let (mut done, mut dice) = (Acknowledged::default(), Dice::new(threads as u64));
+    for number in 0..9000 {
+        let key = dice.roll(KEYS);
+        let durability = if number % 50 == 49 { Durability::Sync } else { Durability::Buffered };
+        done.puts.push((number, key));
+        let mut batch = db.batch().durability(durability);
+        batch.put(&keyspace, self::key(key), numbered(number));
+        batch.commit().unwrap();
+        if durability == Durability::Sync {
+            done.safe.push((fs.operations(), number + 1));
+        }
+    }
+    let stats = keyspace.stats();
+    assert!(stats.compactions > 3 && stats.levels.len() > 1, "{stats:?}");
+    done
+}
+
+/// Opens an image, which must hold all of the first so many puts, those that were safe among them.
+fn check_image(image: &MemoryFs, done: &Acknowledged, needed: usize, what: &str) {
+    let db = open(Arc::new(image.clone()), 2);
+    let Ok(keyspace) = db.open_keyspace(NAME) else {
+        assert_eq!(needed, 0, "{what}: the keyspace is lost");
+        return;
+    };
+    let number_of = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap()) as usize;
+    let mut found = BTreeMap::new();
+    for record in keyspace.iter() {
+        let (key, value) = record.unwrap();
+        let number = number_of(&value);
+        assert_eq!(*value, numbered(number), "{what}");
+        found.insert(key.to_vec(), number);
+    }
+    let count = found.values().max().map_or(0, |last| last + 1);
+    assert!(count >= needed, "{what}: {count} puts are left of {needed}");
+    let expected = done.state(count);
+    let expected: BTreeMap<_, _> =
+        expected.into_iter().map(|(key, number)| (self::key(key), number)).collect();
+    assert!(found == expected, "{what}: the state is none that there was");
+    assert_whole(&db);
+    db.settle().unwrap();
+    assert_eq!(files(image).len() as u64, known(&keyspace), "{what}: leftovers");
+}
+
+#[test]
+fn power_cuts_amid_compactions_side_by_side_lose_nothing_that_was_safe() {
+    for threads in 2..=4 {
+        let fs = MemoryFs::traced();
+        let done = overwrite(&fs, threads);
+        let step = (fs.operations() / 24).max(1);
+        for at in (threads..=fs.operations()).step_by(step) {
+            let needed = done.safe_at(at);
+            let random = PowerCut::Random(at as u64);
+            for cut in [PowerCut::DropUnsynced, PowerCut::KeepAll, random] {
+                let what = format!("{threads} threads, after {at} operations, {cut:?}");
+                check_image(&fs.image(at, cut), &done, needed, &what);
+            }
+        }
+    }
+}
