@@ -32,7 +32,7 @@ pub struct Stats {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Segment files, those kept for reuse included.
+    /// Segment files, those kept for reuse and the mapped tail included.
     pub segments: u64,
     /// Bytes reserved for them.
     pub bytes: u64,

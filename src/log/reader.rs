@@ -136,7 +136,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Reads and checks the log in `dir` from segment `floor` on, one segment in memory at a time. Writes that
+    /// Reads and checks the log in `dir` from segment `floor` on, one segment in memory at a time and the one that the tail belongs to. Writes that
     /// are not `possible` are damage. Changes nothing.
     pub(crate) fn open(
         fs: &dyn Fs,

@@ -356,7 +356,7 @@ impl Segments {
     }
 
     /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both safe
-    /// from power loss and its pages present.
+    /// from power loss.
     fn prepare(&self, Plan { number, capacity, recycled }: Plan) -> Result<Segment> {
         let path = path(&self.dir, number);
         let file = match recycled {
