@@ -63,7 +63,11 @@ impl Action {
     fn run(self, db: &Database, keyspace: &Keyspace, round: u64) -> Result<()> {
         match self {
             Self::Spill => spill(keyspace),
-            Self::Merge => db.settle(),
+            Self::Merge => {
+                // The merge that is due begins at once, so that the cut is part of what is interrupted.
+                keyspace.database().cut(keyspace.target())?;
+                db.settle()
+            }
             Self::Persist => keyspace.persist(),
             Self::Load => keyspace.load_sorted(self.records(round)).map(drop),
         }
@@ -113,7 +117,6 @@ fn interrupt(action: Action, prepared: &(MemoryFs, Model), fault: &Fault) -> boo
     if matches!(action, Action::Merge) {
         // The ninth run makes the merge due.
         put(&keyspace, &mut model, records("run", 3, 100));
-        keyspace.database().cut(keyspace.target()).unwrap();
     }
     let before = faults.fired();
     faults.arm(fault.clone());
