@@ -10,8 +10,8 @@ use crate::events::{Listener, Listeners};
 use crate::open;
 use crate::options::{
     BACKGROUND_THREADS, CompactionLock, DEFAULT_LOG_BUFFER, DEFAULT_LOG_FLUSH_INTERVAL,
-    DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES, Durability, LOG_FLUSH_INTERVALS, MIN_LOG_BUFFER,
-    MIN_MEMORY_BUDGET, MIN_OPEN_FILES, RecoveryMode,
+    DEFAULT_MEMORY_BUDGET, DEFAULT_OPEN_FILES, Durability, LOG_FLUSH_INTERVALS,
+    MIN_BACKGROUND_RATE, MIN_LOG_BUFFER, MIN_MEMORY_BUDGET, MIN_OPEN_FILES, RecoveryMode,
 };
 use crate::reducer::Reducers;
 use crate::status::Watch;
@@ -28,6 +28,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) block_cache: Option<usize>,
     pub(crate) background_threads: usize,
     pub(crate) compaction_lock: CompactionLock,
+    /// Bytes a second that upkeep may write; `None`: as fast as it can.
+    pub(crate) background_rate: Option<u64>,
     pub(crate) log_buffer: usize,
     /// `None`: buffered records wait until they are asked for.
     pub(crate) log_flush_interval: Option<Duration>,
@@ -72,6 +74,7 @@ impl DatabaseBuilder {
             block_cache: None,
             background_threads: default_background_threads(),
             compaction_lock: CompactionLock::default(),
+            background_rate: None,
             log_buffer: DEFAULT_LOG_BUFFER,
             log_flush_interval: Some(DEFAULT_LOG_FLUSH_INTERVAL),
             durability: Durability::default(),
@@ -120,6 +123,16 @@ impl DatabaseBuilder {
     /// How much of an LSM-tree a compaction keeps others from. Default: [`CompactionLock::RangeLevel`].
     pub fn compaction_lock(mut self, lock: CompactionLock) -> Self {
         self.0.compaction_lock = lock;
+        self
+    }
+
+    /// How many bytes a second compactions of LSM-trees, merges of skip keyspaces and upkeep of hash keyspaces may write to
+    /// their files, all together, also in calls of [`compact`](crate::Keyspace::compact): what that leaves of the device is
+    /// for reads and for what writers wait for. Flushes, and all that B+ trees write, are not bound by it, nor is what is
+    /// read. Writers count for more than the limit: it rises when so much is left undone that they would soon be slowed
+    /// down, and there is none while they would be. Default: no limit; at least 64 KiB.
+    pub fn background_rate(mut self, bytes_per_second: u64) -> Self {
+        self.0.background_rate = Some(bytes_per_second);
         self
     }
 
@@ -288,6 +301,11 @@ impl DatabaseOptions {
                 self.background_threads,
                 BACKGROUND_THREADS.start(),
                 BACKGROUND_THREADS.end()
+            )));
+        }
+        if let Some(rate) = self.background_rate.filter(|rate| *rate < MIN_BACKGROUND_RATE) {
+            return Err(Error::Invalid(format!(
+                "a background rate of {rate} bytes a second is too low: give at least {MIN_BACKGROUND_RATE} (64 KiB)"
             )));
         }
         match self.block_cache {

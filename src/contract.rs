@@ -17,6 +17,7 @@ use crate::options::{CompactionLock, LsmOptions};
 use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::status::LsmStatus;
+use crate::throttle::Throttle;
 use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
 
@@ -85,6 +86,8 @@ pub(crate) struct Background {
     /// How many threads there are in the latter.
     pub(crate) compaction_threads: usize,
     pub(crate) compaction_lock: CompactionLock,
+    /// How fast upkeep may write.
+    pub(crate) throttle: Arc<Throttle>,
 }
 
 /// What an engine is given when it is opened.

@@ -552,11 +552,11 @@ impl Inner {
 
     // ---- housekeeping ----
 
-    /// Prepares the log's next segment.
+    /// Prepares the log's next segments.
     pub(crate) fn prepare_segment(&self) -> Result<()> {
         let Some(segments) = &self.segments else { return Ok(()) };
         let _upkeep = lock(&self.log_upkeep);
-        segments.prepare_spare()
+        segments.prepare_spares()
     }
 
     /// Lets go of the log segments that no keyspace needs.
@@ -862,7 +862,7 @@ mod tests {
     /// Has the thread for flushes wait until the guard is dropped.
     fn block_flushes(db: &Database) -> mpsc::Sender<()> {
         let (guard, wait) = mpsc::channel::<()>();
-        db.inner.shared.background.flush.submit(move || _ = wait.recv());
+        db.inner.shared.background.flush.submit(&Arc::default(), move || _ = wait.recv());
         guard
     }
 

@@ -24,10 +24,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::contract::{Background, Context, Host};
 use crate::error::{Error, ErrorKind, Result};
+use crate::throttle::Valve;
+use crate::workers::Workers;
 
 /// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -118,9 +120,13 @@ pub(crate) struct Jobs {
     dir: PathBuf,
     host: Arc<dyn Host>,
     background: Arc<Background>,
+    /// Where the writes of upkeep go through.
+    valve: Arc<Valve>,
     read_only: bool,
     /// How many jobs of upkeep may run in the background.
     upkeep: usize,
+    /// Whether upkeep is pressing.
+    is_pressing: Arc<AtomicBool>,
     status: Mutex<Status>,
     changed: Condvar,
     stopping: AtomicBool,
@@ -133,8 +139,10 @@ impl Jobs {
             dir: context.dir.clone(),
             host: Arc::clone(&context.host),
             background: Arc::clone(&context.background),
+            valve: context.background.throttle.valve(),
             read_only: context.read_only,
             upkeep: 1,
+            is_pressing: Arc::default(),
             status: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
@@ -144,6 +152,30 @@ impl Jobs {
     /// With so many jobs of upkeep side by side.
     pub(crate) fn with_upkeep(self, most: usize) -> Self {
         Self { upkeep: most, ..self }
+    }
+
+    /// What says whether upkeep is pressing.
+    pub(crate) fn urgency(&self) -> &Arc<AtomicBool> {
+        &self.is_pressing
+    }
+
+    /// Where the writes of upkeep go through.
+    pub(crate) fn valve(&self) -> &Arc<Valve> {
+        &self.valve
+    }
+
+    /// Says how near what upkeep has not done is to slowing writers down, of [`FULL`](crate::throttle::FULL). If it is nearer than
+    /// not at all, it goes before that of other engines, and its limit may rise.
+    pub(crate) fn set_debt(&self, debt: u32) {
+        self.is_pressing.store(debt > 0, Ordering::Relaxed);
+        self.valve.set_debt(debt);
+    }
+
+    fn workers(&self, work: Work) -> &Workers {
+        match work {
+            Work::Flush => &self.background.flush,
+            Work::Upkeep => &self.background.compaction,
+        }
     }
 
     fn most(&self, work: Work) -> usize {
@@ -176,12 +208,12 @@ impl Jobs {
             }
             progress.queued = true;
         }
-        let workers = match work {
-            Work::Flush => &self.background.flush,
-            Work::Upkeep => &self.background.compaction,
-        };
         let engine = Weak::clone(engine);
-        workers.submit(move || {
+        let is_pressing = match work {
+            Work::Flush => &Arc::default(),
+            Work::Upkeep => &self.is_pressing,
+        };
+        self.workers(work).submit(is_pressing, move || {
             if let Some(engine) = engine.upgrade() {
                 job(&engine);
             }
@@ -315,11 +347,22 @@ impl Jobs {
         drop(woken);
     }
 
-    /// Waits for as long as `pause`, less if the engine stops or if trouble is forgotten once more.
+    /// Waits for as long as `pause`, less if the engine stops or if trouble is forgotten once more. Meanwhile the thread is lent
+    /// to jobs of other engines, or one that fails would keep all others from theirs.
     fn wait_to_try_again(&self, work: Work, pause: Duration, forgotten: u64) {
         let waits =
             |status: &mut Status| !self.is_stopping() && status.of(work).forgotten == forgotten;
-        drop(self.changed.wait_timeout_while(self.lock(), pause, waits));
+        let until = Instant::now() + pause;
+        while waits(&mut self.lock()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            if self.workers(work).help() {
+                continue;
+            }
+            drop(self.changed.wait_timeout_while(self.lock(), left.min(FIRST_PAUSE), waits));
+        }
     }
 
     // ---- stopping ----
@@ -337,6 +380,7 @@ impl Jobs {
     /// lock of the database; those in the background end with their threads.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.valve.stop();
         self.notify();
         let is_called = |status: &mut Status| status.both().iter().any(|progress| progress.called);
         drop(self.changed.wait_while(self.lock(), is_called));

@@ -87,6 +87,7 @@ mod skip;
 mod snapshot;
 mod stats;
 mod status;
+mod throttle;
 pub mod typed;
 pub mod vfs;
 mod workers;

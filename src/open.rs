@@ -31,6 +31,7 @@ use crate::log::{LOG_VERSION, Log, ReadSegment, Recovered, Segment, Segments, Wr
 use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::reducer::Reducers;
 use crate::stats::RecoveryReport;
+use crate::throttle::Throttle;
 use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
 
@@ -172,6 +173,7 @@ impl Shared {
             compaction: workers("turbidite-compact", options.background_threads)?,
             compaction_threads: options.background_threads,
             compaction_lock: options.compaction_lock,
+            throttle: Arc::new(Throttle::new(options.background_rate)),
         };
         Ok(Self {
             fs: Arc::clone(&options.fs),

@@ -19,12 +19,12 @@
 mod clear;
 mod entry;
 mod load;
-mod stall;
+mod pace;
 mod writes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use entry::{Entry, Logged, take_logged};
 pub(crate) use writes::{EncodedWrites, Target, Writes};
@@ -35,7 +35,7 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::log::Writer;
 use crate::options::Durability;
-use stall::{STOP, Stall};
+use pace::{Pace, STOP};
 use writes::effective;
 
 /// How often a writer that must wait looks whether it may go on.
@@ -126,7 +126,9 @@ pub(crate) struct Committer {
     sync_done: Condvar,
     /// The log is safe from power loss up to here.
     synced: AtomicU64,
-    stall: Stall,
+    pace: Pace,
+    /// What times are counted from.
+    began: Instant,
     /// Bytes of all writes that were taken; changed under the pen.
     taken: AtomicU64,
     /// Whether writes are refused: the database is poisoned, or closed.
@@ -154,7 +156,8 @@ impl Committer {
             syncing: Mutex::default(),
             sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
-            stall: Stall::default(),
+            pace: Pace::default(),
+            began: Instant::now(),
             taken: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             poisoned: OnceLock::new(),
@@ -259,7 +262,7 @@ impl Committer {
 
     /// How far memtables that take much of their part of the budget slow writers down.
     pub(crate) fn memory_pressure(&self) -> u32 {
-        stall::memory_pressure(&self.budget)
+        pace::memory_pressure(&self.budget)
     }
 
     /// Takes the commit lock: no batch is half done while it is held.
@@ -311,18 +314,16 @@ impl Committer {
     fn admit(&self, writes: &Writes<'_>) -> Result<()> {
         loop {
             let engines = writes.targets().iter().map(|target| target.engine.pressure()).max();
-            let memory = stall::memory_pressure(&self.budget);
-            let pressure = engines.unwrap_or(0).max(memory);
-            if pressure < STOP {
-                if pressure > 0
-                    && let Some(sleep) = self.stall.charge(pressure, writes.bytes())
-                {
+            let pressures = (pace::memory_pressure(&self.budget), engines.unwrap_or(0));
+            if pressures.0.max(pressures.1) < STOP {
+                let now = || self.began.elapsed();
+                if let Some(sleep) = self.pace.charge(pressures, writes.bytes(), now) {
                     std::thread::sleep(sleep);
                 }
                 return Ok(());
             }
             // Memory is shared: any engine may be the one that does not free it.
-            let any = self.housekeeping.get().filter(|_| memory == STOP);
+            let any = self.housekeeping.get().filter(|_| pressures.0 == STOP);
             let own = writes.targets().iter().find_map(|target| target.engine.trouble());
             if let Some(trouble) = own.or_else(|| any?.trouble()) {
                 return Err(trouble);

@@ -28,6 +28,7 @@ use super::manifest::CheckpointMeta;
 use super::segment::{HEADER, Home, check_header};
 use crate::base::checksum;
 use crate::error::{Error, Result};
+use crate::throttle::Valve;
 use crate::vfs::{Access, Appender, File};
 
 const MAGIC: [u8; 8] = *b"TBD-HIX\n";
@@ -75,9 +76,15 @@ pub(crate) struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// A new file, which covers segments up to `covers`.
-    pub(crate) fn create(home: &Home, id: u64, covers: u64) -> Result<Self> {
+    /// A new file, which covers segments up to `covers`. Its writes wait for `valve`.
+    pub(crate) fn create(
+        home: &Home,
+        id: u64,
+        covers: u64,
+        valve: Option<&Arc<Valve>>,
+    ) -> Result<Self> {
         let file: Arc<dyn File> = home.fs.create(&path(home, id), home.layer_for_writing())?;
+        let file = Valve::over_if(valve, file);
         let mut out = Appender::new(file, BUFFER);
         out.append(&header(home, id, covers))?;
         let identity = home.identity_of(id);

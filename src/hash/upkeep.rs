@@ -22,6 +22,7 @@ use crate::base::{Kind, Seqno};
 use crate::error::{Error, Result};
 use crate::jobs::{Running, Work};
 use crate::stats::VerifyReport;
+use crate::throttle;
 
 /// A segment is reclaimed when this share of it is dead,
 const DEAD_SHARE: f64 = 0.5;
@@ -34,6 +35,8 @@ const MANY_SHORT: usize = 16;
 const PAIRS: usize = 256;
 /// How many records are looked at ahead, so that the index's memory is there when it is read.
 const AHEAD: usize = 32;
+/// How many bytes of records are moved before upkeep looks whether it may go on as fast.
+const MOVED: usize = 256 << 10;
 /// How many entries are taken out of the index under one lock.
 const FORGOTTEN: usize = 16;
 /// How many buckets of the index are visited under one lock.
@@ -162,6 +165,10 @@ impl Store {
         let pressure = unresolved.saturating_sub(UNRESOLVED) * PRESSURE_OF_UNRESOLVED;
         let pressure = pressure.max(space as usize).min(MOST_PRESSURE);
         self.pressure.store(pressure as u32, Ordering::Relaxed);
+        let full = f64::from(throttle::FULL);
+        let debt =
+            (unresolved as f64 / UNRESOLVED as f64).max(dead as f64 / allowed / (SPACE - 1.0));
+        self.jobs.set_debt((debt.min(1.0) * full) as u32);
     }
 
     /// Does one piece of the work that is due.
@@ -365,12 +372,22 @@ impl Store {
 
     fn empty(&self, victim: &Arc<Segment>) -> Result<Outcome> {
         let mut records = Records::new(Arc::clone(victim));
+        let mut moved = 0;
         while let Some((at, record)) = records.next()? {
+            // They are written with the tail, which writers wait for.
+            if moved >= MOVED {
+                self.jobs.valve().pass(std::mem::take(&mut moved));
+                self.jobs.stop_if_told()?;
+            }
             self.wait_for_memory()?;
             loop {
                 match self.move_record(victim, at, &record)? {
                     None => return Ok(Outcome::Held),
-                    Some(Relocated::Moved | Relocated::Gone) => break,
+                    Some(Relocated::Moved) => {
+                        moved += record.key().len() + record.value().len();
+                        break;
+                    }
+                    Some(Relocated::Gone) => break,
                     Some(Relocated::LookAgain) => self.jobs.stop_if_told()?,
                 }
             }
@@ -476,7 +493,7 @@ impl Store {
         covers: u64,
         seen: &mut Vec<(u64, Entry)>,
     ) -> Result<super::manifest::CheckpointMeta> {
-        let mut out = CheckpointWriter::create(&self.home, id, covers)?;
+        let mut out = CheckpointWriter::create(&self.home, id, covers, Some(self.jobs.valve()))?;
         let most_tombstones = self.most_tombstones();
         let mut entries: Vec<(u64, Entry)> = Vec::new();
         let mut bucket = 0;
@@ -554,6 +571,8 @@ impl Store {
     /// Writes a checkpoint that covers all there is. Nothing is written any more, and all is in files. Without it
     /// the next opening takes longer, and that is all: it is not insisted on.
     pub(super) fn checkpoint_at_close(&self) -> Result<()> {
+        // Closing is waited for.
+        self.jobs.valve().stop();
         let _tending = self.tend_alone()?;
         let contents = lock(&self.files).manifest.contents.clone();
         let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);

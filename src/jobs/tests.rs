@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::*;
 use crate::base::Seqno;
 use crate::options::CompactionLock;
+use crate::throttle::Throttle;
 use crate::workers::Workers;
 
 /// Longer than any test takes that is not stuck.
@@ -54,15 +55,19 @@ impl Engine {
             compaction: workers("upkeep"),
             compaction_threads: 1,
             compaction_lock: CompactionLock::default(),
+            throttle: Arc::new(Throttle::new(None)),
         };
+        let valve = background.throttle.valve();
         let host = Arc::<Told>::default();
         Arc::new_cyclic(|this| Self {
             jobs: Jobs {
                 dir: PathBuf::from("test"),
                 host: Arc::clone(&host) as Arc<dyn Host>,
                 background: Arc::new(background),
+                valve,
                 read_only,
                 upkeep: 1,
+                is_pressing: Arc::default(),
                 status: Mutex::default(),
                 changed: Condvar::new(),
                 stopping: AtomicBool::new(false),
@@ -79,6 +84,11 @@ impl Engine {
             engine.ran.fetch_add(1, Ordering::Relaxed);
             job(engine);
         });
+    }
+
+    /// Schedules upkeep that begins it itself.
+    fn schedule_work(&self, job: impl FnOnce(&Self) + Send + 'static) {
+        self.jobs.schedule(Work::Upkeep, &self.this, job);
     }
 
     fn ran(&self) -> usize {
@@ -251,11 +261,11 @@ fn a_caller_takes_over_what_is_queued_and_not_what_runs() {
     let engine = Engine::new();
     let jobs = &engine.jobs;
     let (go, gate) = channel();
-    jobs.background.compaction.submit(move || gate.recv().unwrap());
+    jobs.background.compaction.submit(&Arc::default(), move || gate.recv().unwrap());
     engine.schedule(Work::Upkeep, |_| unreachable!("a caller does it"));
     let called = jobs.take_over(Work::Upkeep, &[]).unwrap();
     let (done, all) = channel();
-    jobs.background.compaction.submit(move || done.send(()).unwrap());
+    jobs.background.compaction.submit(&Arc::default(), move || done.send(()).unwrap());
     go.send(()).unwrap();
     all.recv().unwrap();
     assert_eq!(engine.ran(), 0);
@@ -282,6 +292,29 @@ fn a_panic_ends_the_job() {
     engine.schedule(Work::Flush, |_| {});
     engine.wait_for_idle();
     assert_eq!(engine.ran(), 2);
+}
+
+#[test]
+fn a_job_that_fails_does_not_keep_its_thread_from_others() {
+    let engine = Engine::new();
+    let (told, outcome) = channel();
+    engine.schedule_work(move |engine| {
+        let running = engine.jobs.begin(Work::Upkeep).unwrap();
+        let (tries, other) = (AtomicUsize::new(0), Arc::<AtomicBool>::default());
+        let done = running.persistently(|| {
+            if tries.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Ok(other.load(Ordering::Relaxed));
+            }
+            // Another engine has something to do, and there is only this thread.
+            let ran = Arc::clone(&other);
+            let job = move || ran.store(true, Ordering::Relaxed);
+            engine.jobs.background.compaction.submit(&Arc::default(), job);
+            Err(no_space())
+        });
+        told.send(done).unwrap();
+    });
+    assert_eq!(outcome.recv().unwrap(), Some(true));
+    engine.wait_for_idle();
 }
 
 #[test]

@@ -19,10 +19,12 @@
 //!
 //! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::tail::{self, Tail};
 use crate::base::{Seqno, checksum, hash};
@@ -42,6 +44,10 @@ const SMALLEST: u64 = 128 << 10;
 const LARGEST: std::ops::RangeInclusive<u64> = (1 << 20)..=(16 << 20);
 /// How many segments that are no longer needed are kept to be recycled.
 const KEPT: usize = 4;
+/// So far ahead segments are prepared, by how long the last one was written to: a device may be busy for as long.
+const AHEAD: Duration = Duration::from_secs(1);
+/// The most segments that are prepared ahead.
+const MOST_SPARES: u32 = 4;
 
 /// An open segment.
 #[derive(Clone, Debug)]
@@ -75,11 +81,15 @@ struct Plan {
 struct State {
     /// Oldest first.
     closed: Vec<Closed>,
-    /// Its number is above that of every segment the writer was given, or is being given: whoever plans a
-    /// later one takes or gives up the spare under the same lock, when none is being prepared.
-    spare: Option<Segment>,
+    /// Prepared, the next first. Their numbers are above that of every segment the writer was given, or is being given:
+    /// whoever plans a later one gives them up under the same lock, when none is being prepared.
+    spares: VecDeque<Segment>,
     /// Whether a spare is being prepared.
     is_preparing: bool,
+    /// How many spares there are to be,
+    wanted: usize,
+    /// and when the writer was given the last segment.
+    taken: Option<Instant>,
     /// Number and capacity of files that may be overwritten.
     recyclable: Vec<(u64, u64)>,
     next_number: u64,
@@ -92,6 +102,23 @@ struct State {
 }
 
 impl State {
+    /// The next segment, if it has been prepared and is long enough.
+    fn take_spare(&mut self, need: u64) -> Option<Segment> {
+        if self.spares.front()?.capacity < need {
+            return None;
+        }
+        let spare = self.spares.pop_front();
+        self.note_taken(Instant::now());
+        spare
+    }
+
+    /// Takes note that the writer is given a segment.
+    fn note_taken(&mut self, now: Instant) {
+        let lasted = self.taken.replace(now).map_or(AHEAD, |taken| now - taken);
+        let ahead = AHEAD.as_nanos().div_ceil(lasted.as_nanos().max(1));
+        self.wanted = ahead.min(u128::from(MOST_SPARES)) as usize;
+    }
+
     /// Closes the files that nobody writes to any more. Called before a file may be opened anew or removed.
     fn close_files(&mut self) {
         let Self { files, written_before, .. } = self;
@@ -221,38 +248,49 @@ impl Segments {
     pub(crate) fn take_next(&self, need: u64) -> Result<Segment> {
         let need = need + SEGMENT_HEADER;
         let plan = {
-            let state = self.prepared.wait_while(self.lock(), |state| state.is_preparing);
-            let mut state = state.unwrap_or_else(PoisonError::into_inner);
-            if let Some(spare) = state.spare.take() {
-                if spare.capacity >= need {
+            let mut state = self.lock();
+            loop {
+                if let Some(spare) = state.take_spare(need) {
                     state.current_capacity = spare.capacity.min(self.largest);
                     return Ok(spare);
                 }
-                // It keeps its number, which would come too late behind the one planned now.
-                state.recyclable.push((spare.number, spare.capacity));
+                if !state.is_preparing {
+                    break;
+                }
+                state = self.prepared.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
+            // They keep their numbers, which would come too late behind the one planned now.
+            let State { spares, recyclable, .. } = &mut *state;
+            recyclable.extend(spares.drain(..).map(|spare| (spare.number, spare.capacity)));
             self.plan(&mut state, need)
         };
         let segment = self.prepare(plan)?;
-        self.lock().current_capacity = segment.capacity.min(self.largest);
+        let mut state = self.lock();
+        state.current_capacity = segment.capacity.min(self.largest);
+        state.note_taken(Instant::now());
         Ok(segment)
     }
 
-    /// Prepares the segment that comes after the present one, unless there is one already. Meant for a
-    /// background thread; a failure leaves things as they are and shows again when the segment is needed.
-    pub(crate) fn prepare_spare(&self) -> Result<()> {
-        let plan = {
-            let mut state = self.lock();
-            if state.spare.is_some() || state.is_preparing {
-                return Ok(());
-            }
-            state.is_preparing = true;
-            self.plan(&mut state, 0)
-        };
-        let _preparing = Preparing(self);
-        let segment = self.prepare(plan)?;
-        self.lock().spare = Some(segment);
+    /// Prepares the segments that come after the present one: one, or as many as the writer fills in a second, within limits. Meant
+    /// for a background thread; a failure leaves things as they are and shows again when a segment is needed.
+    pub(crate) fn prepare_spares(&self) -> Result<()> {
+        while let Some(plan) = self.plan_spare() {
+            let _preparing = Preparing(self);
+            let segment = self.prepare(plan)?;
+            self.lock().spares.push_back(segment);
+        }
         Ok(())
+    }
+
+    /// What is to be prepared now, if anything. It counts as being prepared from then on.
+    fn plan_spare(&self) -> Option<Plan> {
+        let mut state = self.lock();
+        if state.is_preparing || state.spares.len() >= state.wanted.max(1) {
+            return None;
+        }
+        let plan = self.plan(&mut state, 0);
+        state.is_preparing = true;
+        Some(plan)
     }
 
     /// Notes that the writer has left `segment`, whose last record (or the one before it) has `last`.
@@ -282,7 +320,7 @@ impl Segments {
     }
 
     fn keep_or_remove(&self, state: &mut State, number: u64, capacity: u64, wanted: u64) {
-        if capacity == wanted && state.recyclable.len() < KEPT {
+        if capacity == wanted && state.recyclable.len() + state.spares.len() < KEPT {
             state.recyclable.push((number, capacity));
         } else if let Err(error) = self.fs.remove(&path(&self.dir, number)) {
             log::warn!("a log segment stays behind: {error}");
@@ -322,7 +360,8 @@ impl Segments {
         state.close_files();
         let number = state.next_number;
         state.next_number += 1;
-        let mut capacity = self.next_capacity(state.current_capacity);
+        let last = state.spares.back().map_or(state.current_capacity, |spare| spare.capacity);
+        let mut capacity = self.next_capacity(last.min(self.largest));
         if need > capacity {
             capacity = need.next_multiple_of(self.block().max(4096));
         }
@@ -496,7 +535,7 @@ mod tests {
     fn a_spare_that_is_being_prepared_is_waited_for() {
         let segments = segments();
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..200).for_each(|_| segments.prepare_spare().unwrap()));
+            scope.spawn(|| (0..200).for_each(|_| segments.prepare_spares().unwrap()));
             for number in 1..=200 {
                 assert_eq!(segments.take_next(0).unwrap().number, number);
             }
@@ -511,19 +550,40 @@ mod tests {
         let segments =
             Segments::new(Arc::new(faults.clone()), DIR.into(), 7, Layer::Positional, 0, 1);
         faults.arm(Fault::new(Operation::Sync, Effect::Fail(Errno::Raw(5))));
-        assert!(segments.prepare_spare().is_err());
+        assert!(segments.prepare_spares().is_err());
         assert_eq!(segments.take_next(0).unwrap().number, 2);
     }
 
     #[test]
     fn a_spare_that_is_too_small_is_given_up() {
         let segments = segments();
-        segments.prepare_spare().unwrap();
+        segments.prepare_spares().unwrap();
         let segment = segments.take_next(SMALLEST).unwrap();
         assert_eq!((segment.number, segment.capacity), (2, SMALLEST + 4096));
         assert_eq!(segments.lock().recyclable, [(1, SMALLEST)]);
-        segments.prepare_spare().unwrap();
-        segments.prepare_spare().unwrap();
+        segments.prepare_spares().unwrap();
+        segments.prepare_spares().unwrap();
         assert_eq!(segments.take_next(0).unwrap().number, 3);
+    }
+
+    #[test]
+    fn who_fills_segments_fast_has_several_ahead() {
+        let segments = segments();
+        let start = Instant::now();
+        let mut state = segments.lock();
+        let mut at = |millis| {
+            state.note_taken(start + Duration::from_millis(millis));
+            state.wanted
+        };
+        // The first; after 5 s; 1 s; 300 ms; at once.
+        assert_eq!([at(0), at(5000), at(6000), at(6300), at(6300)], [1, 1, 1, 4, 4]);
+        assert_eq!(at(6700), 3);
+        drop(state);
+        segments.prepare_spares().unwrap();
+        let spares: Vec<_> = segments.lock().spares.iter().map(|spare| spare.capacity).collect();
+        assert_eq!(spares, [SMALLEST, 2 * SMALLEST, 4 * SMALLEST]);
+        // One that none has room for is longer, and comes behind them all.
+        let segment = segments.take_next(8 * SMALLEST).unwrap();
+        assert_eq!((segment.number, segments.lock().recyclable.len()), (4, 3));
     }
 }

@@ -102,7 +102,7 @@ impl Tree {
         let parts = Arc::new(Parts::new(merging, count));
         for _ in 0..helpers {
             let (tree, parts) = (Weak::clone(&self.this), Arc::clone(&parts));
-            self.context.background.compaction.submit(move || {
+            self.context.background.compaction.submit(self.jobs().urgency(), move || {
                 if let Some(tree) = tree.upgrade() {
                     tree.merge_parts(&parts);
                 }
@@ -151,6 +151,7 @@ impl Tree {
             Some(from) => cursor.seek(from, Trailer::NEWEST)?,
             None => cursor.seek_to_first()?,
         }
+        let valve = Some(self.jobs().valve());
         let mut output = Output {
             home: self.home(),
             options: &self.table_options(place.level),
@@ -158,7 +159,8 @@ impl Tree {
             bounds: &merging.bounds,
             end: to,
             next_id: &mut || self.take_id(),
-            values: self.placement(&state.version.values, merging.moves),
+            valve,
+            values: self.placement(&state.version.values, merging.moves).through(valve),
             aside: merging.aside("turbidite-write"),
             stopped: is_stopped,
         };

@@ -1,7 +1,7 @@
 //! What an LSM-tree is doing at a moment: its levels over the keys, what is claimed, and what waits.
 
 use super::tree::Tree;
-use super::version::{Run, Version};
+use super::version::Run;
 use crate::status::{ClaimStatus, LevelStatus, LsmStatus, front, spans};
 
 impl Tree {
@@ -25,18 +25,12 @@ impl Tree {
             frozen: frozen.len() as u64,
             frozen_bytes: frozen_bytes as u64,
             excess_runs,
-            debt_bytes: frozen_bytes as u64 + excess_bytes(&state.version, excess_runs),
+            debt_bytes: (frozen_bytes as u64).saturating_add(self.debt(&state.version)),
             is_due: self.is_compaction_due(),
             levels: state.version.levels().map(level).collect(),
             claims,
         }
     }
-}
-
-/// About the bytes of so many runs of level 0.
-fn excess_bytes(version: &Version, runs: u64) -> u64 {
-    let all = version.level(0).len().max(1) as u64;
-    (u128::from(version.level_bytes(0)) * u128::from(runs.min(all)) / u128::from(all)) as u64
 }
 
 fn level((level, runs): (usize, &[Run])) -> LevelStatus {

@@ -98,8 +98,10 @@ impl Tree {
         let policy = policy::policy(&options.policy());
         let memtables = Memtables::new(options.memtable(), &context.budget);
         let shape = shape(&context, &options);
-        let pressure = policy::pressure(policy.excess(&version, &shape));
+        let (pressure, debt) = policy::weigh(&*policy, &version, &shape);
         let state = State::new(memtables, version);
+        let jobs = Jobs::new(&context).with_upkeep(context.background.compaction_threads);
+        jobs.set_debt(debt);
         Arc::new_cyclic(|this| Self {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
@@ -109,7 +111,7 @@ impl Tree {
             swap: Mutex::new(()),
             manifest: Mutex::new(manifest),
             leftovers: Mutex::new(leftovers),
-            jobs: Jobs::new(&context).with_upkeep(context.background.compaction_threads),
+            jobs,
             claims: Claims::new(context.background.compaction_lock),
             pressure: AtomicU32::new(pressure),
             flushes: AtomicU64::new(0),
@@ -142,8 +144,9 @@ impl Tree {
         let next = Arc::new(next);
         let before = self.state.swap(Arc::clone(&next));
         drop(held);
-        let excess = self.policy.excess(&next.version, &self.shape());
-        self.pressure.store(policy::pressure(excess), Ordering::Relaxed);
+        let (pressure, debt) = policy::weigh(&*self.policy, &next.version, &self.shape());
+        self.pressure.store(pressure, Ordering::Relaxed);
+        self.jobs.set_debt(debt);
         drop(swap);
         // If it is the last to hold a file, that is removed from the disk.
         drop(before);
@@ -286,6 +289,7 @@ impl Tree {
             bounds: &self.bounds(&state.version, frozen.memtable.memory() as u64),
             end: None,
             next_id: &mut || self.take_id(),
+            valve: None,
             values,
             aside: None,
             stopped: &|| self.jobs.is_stopping(),
@@ -504,6 +508,11 @@ impl Tree {
 
     pub(super) fn claims(&self) -> &Claims {
         &self.claims
+    }
+
+    /// The bytes that upkeep will write until nothing is due, about.
+    pub(super) fn debt(&self, version: &Version) -> u64 {
+        self.policy.debt(version, &self.shape())
     }
 
     /// How many runs, or flushes, level 0 of a version has more than it may.

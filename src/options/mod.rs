@@ -29,6 +29,8 @@ pub(crate) const DEFAULT_OPEN_FILES: usize = 512;
 pub(crate) const MIN_OPEN_FILES: usize = 16;
 /// How many threads may compact.
 pub(crate) const BACKGROUND_THREADS: RangeInclusive<usize> = 1..=64;
+/// The least bytes a second that upkeep may be bound to.
+pub(crate) const MIN_BACKGROUND_RATE: u64 = 64 << 10;
 /// The bytes of the log's buffer unless told otherwise.
 pub(crate) const DEFAULT_LOG_BUFFER: usize = 128 << 10;
 /// The least bytes of the log's buffer. The most are a 32nd of the memory budget.

@@ -18,6 +18,7 @@ use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::{Error, Result};
 use crate::iter::{Either, EntryCursor, LoserTree};
 use crate::memtable::MemtableCursor;
+use crate::throttle::Valve;
 
 /// An input of a merge.
 pub(super) type Input = Either<MemtableCursor, FileCursor>;
@@ -59,6 +60,8 @@ pub(super) struct Order<'a> {
     pub(super) after: Seqno,
     pub(super) to: Seqno,
     pub(super) progress: Option<&'a Progress>,
+    /// What its writes wait for.
+    pub(super) valve: Option<&'a Arc<Valve>>,
     pub(super) stopped: &'a dyn Fn() -> bool,
 }
 
@@ -94,7 +97,7 @@ impl Order<'_> {
     }
 
     fn write(&self, mut tree: LoserTree<Input>, buffer: usize) -> Result<Option<Arc<Part>>> {
-        let file = self.home.create(self.id)?;
+        let file = Valve::over_if(self.valve, self.home.create(self.id)?);
         let identity = self.home.identity_of(self.id);
         let mut writer = Writer::new(file, identity, self.shape(), buffer);
         let mut filter = Filter::new(self);

@@ -4,6 +4,8 @@
 //! When there are more, the newest are merged into one, together with older ones that are not much larger than all of
 //! those: so each entry is merged again only when what it is in at least grows by half.
 
+use crate::throttle;
+
 /// So many runs wait for a merge that the user asks for.
 pub(super) const MOST_RUNS: usize = 8;
 /// With so many, writers are slowed down; with twice as many they wait.
@@ -39,6 +41,12 @@ pub(super) fn due(runs: &[u64], base: Option<u64>) -> Option<Choice> {
 /// How far writers must be slowed down by so many runs, of [`STOP`].
 pub(super) fn pressure(runs: usize) -> u32 {
     (runs.saturating_sub(SLOW) * STOP as usize / SLOW).min(STOP as usize) as u32
+}
+
+/// How near so many runs are to that, for the limit on what merges write.
+pub(super) fn debt(runs: usize) -> u32 {
+    let over = runs.saturating_sub(MOST_RUNS).min(SLOW - MOST_RUNS);
+    over as u32 * throttle::FULL / (SLOW - MOST_RUNS) as u32
 }
 
 #[cfg(test)]
@@ -84,5 +92,7 @@ mod tests {
         assert_eq!((pressure(0), pressure(MOST_RUNS), pressure(SLOW)), (0, 0, 0));
         assert!(pressure(SLOW + 1) > 0 && pressure(SLOW + 1) < pressure(SLOW + 2));
         assert_eq!((pressure(2 * SLOW), pressure(1000)), (STOP, STOP));
+        let debts = [0, MOST_RUNS, 12, SLOW, 1000].map(debt);
+        assert_eq!(debts, [0, 0, 500, throttle::FULL, throttle::FULL]);
     }
 }

@@ -47,6 +47,7 @@ use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, MemtableKind, SkipOptions};
 use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
+use crate::throttle::Valve;
 use crate::vfs::{Layer, remove_leftover};
 
 /// Files of up to so many times the size of a memtable are merged with memtables directly.
@@ -477,7 +478,7 @@ impl Store {
             (false, false) => Purpose::Run,
         };
         let after = if purpose == Purpose::Base { 0 } else { after };
-        let order = self.order(purpose, after, last, None);
+        let order = self.order(purpose, after, last, (None, None));
         let made = order(vec![Input::Left(memtable.cursor())])?;
         let installed = self.context.host.sync_log(last).and_then(|()| {
             let add = |files: &mut Files| match &made {
@@ -506,7 +507,7 @@ impl Store {
         purpose: Purpose,
         after: Seqno,
         to: Seqno,
-        progress: Option<&'a Progress>,
+        (progress, valve): (Option<&'a Progress>, Option<&'a Arc<Valve>>),
     ) -> impl Fn(Vec<Input>) -> Result<Option<Arc<Part>>> + 'a {
         move |inputs| {
             let order = Order {
@@ -518,6 +519,7 @@ impl Store {
                 after,
                 to,
                 progress,
+                valve,
                 stopped: &|| self.jobs.is_stopping(),
             };
             order.carry_out(inputs)
@@ -567,6 +569,8 @@ impl Store {
     // ---- merging ----
 
     fn schedule_merge(&self) {
+        let runs = self.state.load().files.runs.len();
+        self.jobs.set_debt(policy::debt(runs));
         if self.due().is_some() {
             self.jobs.schedule(Work::Upkeep, &self.this, Self::merge_one);
         }
@@ -658,7 +662,9 @@ impl Store {
         let bytes = parts.iter().map(|part| part.sorted.footer.bytes).sum();
         self.progress.total.store(bytes, Ordering::Relaxed);
         let purpose = if with_base { Purpose::Base } else { Purpose::Run };
-        let merge = self.order(purpose, after, to, Some(&self.progress));
+        // Writers may wait for memtables to be written.
+        let valve = frozen.is_empty().then_some(self.jobs.valve());
+        let merge = self.order(purpose, after, to, (Some(&self.progress), valve));
         let made = merge(memtables.chain(files).collect());
         self.progress.total.store(0, Ordering::Relaxed);
         self.progress.done.store(0, Ordering::Relaxed);

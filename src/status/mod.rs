@@ -97,7 +97,8 @@ pub struct LsmStatus {
     pub frozen_bytes: u64,
     /// How many runs level 0 has more than it may: at 8 writers begin to be slowed down.
     pub excess_runs: u64,
-    /// About how many bytes background work is behind: frozen memtables, and those runs.
+    /// About how many bytes background work is behind: frozen memtables, and what compactions will write until none is
+    /// due, as far as the policy tells.
     pub debt_bytes: u64,
     /// Whether a compaction is due that could begin now.
     pub is_due: bool,

@@ -10,7 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["base", "error"],
     &["vfs", "codec"],
     &["options", "reducer", "budget", "workers", "filter"],
-    &["stats", "events", "status", "cache", "iter", "log", "memtable"],
+    &["stats", "events", "status", "throttle", "cache", "iter", "log", "memtable"],
     &["contract", "jobs"],
     ENGINES,
     &["engine"],

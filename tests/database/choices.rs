@@ -145,6 +145,10 @@ pub(crate) fn database(builder: DatabaseBuilder, seed: u64, opening: u64) -> Dat
         .block_cache(pick(dice, &[0, 50_000, 1 << 20, 8 << 20]))
         .background_threads(pick(dice, &[1, 2, 4]))
         .compaction_lock(pick(dice, &locks));
+    let builder = match dice.roll(4) {
+        0 => builder.background_rate(pick(dice, &[4 << 20, 64 << 20])),
+        _ => builder,
+    };
     match dice.roll(3) {
         0 => builder.manual_log_flush(),
         _ => builder.log_flush_interval(Duration::from_millis(pick(dice, &[1, 4, 50]))),

@@ -29,6 +29,10 @@ pub(crate) struct MemoryArguments {
     /// How much of an LSM-tree a compaction keeps others from: database, range or range-level [default: range-level]
     #[arg(long, value_name = "LOCK")]
     compaction_lock: Option<CompactionLock>,
+    /// How many bytes a second compactions and other upkeep may write, as in 50MiB, unless writers would be slowed down
+    /// [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse::<u64>)]
+    background_rate: Option<u64>,
 }
 
 impl MemoryArguments {
@@ -49,6 +53,9 @@ impl MemoryArguments {
         if let Some(lock) = self.compaction_lock {
             builder = builder.compaction_lock(lock);
         }
+        if let Some(rate) = self.background_rate {
+            builder = builder.background_rate(rate);
+        }
         builder
     }
 
@@ -61,7 +68,9 @@ impl MemoryArguments {
             ("background_threads", self.background_threads),
         ];
         let named = named.into_iter().filter_map(|(name, value)| Some((name, value?.to_string())));
-        named.chain(self.compaction_lock.map(|lock| ("compaction_lock", lock.to_string())))
+        let named =
+            named.chain(self.compaction_lock.map(|lock| ("compaction_lock", lock.to_string())));
+        named.chain(self.background_rate.map(|rate| ("background_rate", rate.to_string())))
     }
 }
 

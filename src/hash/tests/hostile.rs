@@ -110,7 +110,7 @@ impl Forger {
         let contents = self.contents();
         let covers = contents.segments.keys().next_back().copied().unwrap();
         let id = contents.next_id;
-        let mut out = CheckpointWriter::create(&self.home, id, covers).unwrap();
+        let mut out = CheckpointWriter::create(&self.home, id, covers, None).unwrap();
         entries.iter().for_each(|&(hash, entry)| out.add(hash, entry).unwrap());
         let checkpoint = Some(out.finish().unwrap());
         // The number has to be given out before it can be used.

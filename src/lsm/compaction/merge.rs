@@ -21,6 +21,7 @@ use crate::iter::EntryCursor;
 use crate::lsm::table::{TableBuilder, TableLimits, TableOptions};
 use crate::lsm::values::Placement;
 use crate::lsm::version::{Home, TableFile, TableMeta};
+use crate::throttle::Valve;
 use crate::vfs::Aside;
 
 /// How tables are written.
@@ -35,6 +36,8 @@ pub(crate) struct Output<'a> {
     pub(crate) end: Option<&'a [u8]>,
     /// Gives each new file its number.
     pub(crate) next_id: &'a mut dyn FnMut() -> u64,
+    /// What the writes of upkeep wait for.
+    pub(crate) valve: Option<&'a Arc<Valve>>,
     /// Where values go.
     pub(crate) values: Placement<'a>,
     /// Writes tables while others are merged, if it is there.
@@ -146,7 +149,7 @@ fn take_block(
 /// Begins a table.
 fn begin(output: &mut Output<'_>, begun: &mut Vec<u64>) -> Result<(u64, TableBuilder)> {
     let id = (output.next_id)();
-    let file = output.home.create(id)?;
+    let file = Valve::over_if(output.valve, output.home.create(id)?);
     begun.push(id);
     let file = match &output.aside {
         Some(aside) => aside.behind(file),

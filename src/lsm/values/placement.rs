@@ -18,6 +18,7 @@ use super::writer::ValueWriter;
 use crate::base::{Slice, Trailer, hash};
 use crate::error::{Error, Result};
 use crate::lsm::version::Home;
+use crate::throttle::Valve;
 use crate::vfs::Hint;
 
 /// So much of a file is announced that values are moved out of, in order.
@@ -34,6 +35,8 @@ pub(crate) struct Placement<'a> {
     moved: BTreeSet<u64>,
     /// A value file is ended when it has about this many bytes.
     file_bytes: u64,
+    /// What the writes of upkeep wait for.
+    valve: Option<&'a Arc<Valve>>,
     current: Option<ValueWriter>,
     finished: Vec<Arc<ValueFile>>,
     /// The numbers of all files that were begun.
@@ -63,6 +66,7 @@ impl<'a> Placement<'a> {
             shortest: shortest.map_or(usize::MAX, |bytes| bytes as usize),
             moved: moves.files(sources),
             file_bytes,
+            valve: None,
             current: None,
             finished: Vec::new(),
             begun: Vec::new(),
@@ -76,6 +80,11 @@ impl<'a> Placement<'a> {
     /// Values that come with their keys stay there if they are shorter than this.
     pub(crate) fn shortest(&self) -> usize {
         self.shortest
+    }
+
+    /// With writes that wait for `valve`.
+    pub(crate) fn through(self, valve: Option<&'a Arc<Valve>>) -> Self {
+        Self { valve, ..self }
     }
 
     /// What a table is to have of an entry. `next_id` gives a new value file its number.
@@ -146,7 +155,7 @@ impl<'a> Placement<'a> {
             Some(writer) => writer,
             None => {
                 let id = next_id();
-                let writer = ValueWriter::create(self.home, id)?;
+                let writer = ValueWriter::create(self.home, id, self.valve)?;
                 self.begun.push(id);
                 self.current.insert(writer)
             }

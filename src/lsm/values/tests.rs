@@ -94,6 +94,7 @@ impl Bed {
         shortest: Option<u32>,
     ) -> Result<Vec<Arc<TableFile>>> {
         let mut output = Output {
+            valve: None,
             home: &self.home,
             options: &TableOptions::default(),
             limits: TableLimits { bytes: self.table_bytes, memory: usize::MAX },

@@ -11,6 +11,7 @@ use super::reference::Reference;
 use crate::base::hash;
 use crate::error::{Error, Result};
 use crate::lsm::version::Home;
+use crate::throttle::Valve;
 use crate::vfs::Appender;
 
 /// The bytes gathered before they are written to the file.
@@ -25,9 +26,10 @@ pub(super) struct ValueWriter {
 }
 
 impl ValueWriter {
-    /// Begins the file with this number, which must be new.
-    pub(super) fn create(home: &Home, id: u64) -> Result<Self> {
+    /// Begins the file with this number, which must be new. Its writes wait for `valve`.
+    pub(super) fn create(home: &Home, id: u64, valve: Option<&Arc<Valve>>) -> Result<Self> {
         let file = home.fs.create(&home.values_path(id), home.layer().for_writing())?;
+        let file = Valve::over_if(valve, file);
         let mut out = Appender::new(file, WRITE_BUFFER);
         let owner = home.values_owner(id);
         out.append(&record::header(owner))?;

@@ -289,6 +289,7 @@ fn exercise_merges(bytes: &[u8], other: &[u8]) {
     let reduce = Reduce::new(Reducer::Concat, None, Path::new("/keyspace"));
     for (id, purpose) in [(8, Purpose::Base), (9, Purpose::Run)] {
         let order = Order {
+            valve: None,
             home: &home,
             reduce: &reduce,
             purpose,

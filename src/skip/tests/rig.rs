@@ -14,6 +14,7 @@ use crate::contract::{Background, Context, Engine, Host, Write};
 use crate::error::{Error, Result};
 use crate::options::{CompactionLock, KeyspaceOptions, MIN_MEMORY_BUDGET};
 use crate::reducer::Reducers;
+use crate::throttle::Throttle;
 use crate::vfs::{BatchReader, Fs, Layer};
 use crate::workers::Workers;
 
@@ -63,6 +64,7 @@ fn context(fs: &Arc<dyn Fs>, log: &Arc<Log>) -> Context {
             compaction: workers("merge"),
             compaction_threads: 1,
             compaction_lock: CompactionLock::default(),
+            throttle: Arc::new(Throttle::new(None)),
         }),
         host: Arc::clone(log) as Arc<dyn Host>,
         observer: Default::default(),
@@ -136,7 +138,7 @@ impl Rig {
 
 fn hold(workers: &Workers) -> Sender<()> {
     let (sender, receiver) = channel::<()>();
-    workers.submit(move || receiver.recv().unwrap_or_default());
+    workers.submit(&Arc::default(), move || receiver.recv().unwrap_or_default());
     sender
 }
 

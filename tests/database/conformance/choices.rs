@@ -212,6 +212,7 @@ fn what_a_database_cannot_take_is_refused() {
     };
     refused(&|builder| builder.open_files(0), "allow at least 16");
     refused(&|builder| builder.open_files(15), "15 open files are too few");
+    refused(&|builder| builder.background_rate(65_535), "65535 bytes a second");
     refused(
         &|builder| builder.block_cache(MIN_MEMORY_BUDGET + 1),
         "larger than the memory budget of 8388608 bytes",

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use super::tiered::tier_for;
-use super::{Choice, Into, Policy, Shape, all_into, into_merged, into_newest, lie_free, unmerged};
+use super::{
+    Choice, Into, Policy, Shape, all_into, debt, into_merged, into_newest, lie_free, unmerged,
+};
 use crate::lsm::version::{LEVELS, TableFile, Version};
 
 const LAST: usize = LEVELS - 1;
@@ -56,6 +58,12 @@ impl Policy for LazyLevelled {
 
     fn excess(&self, version: &Version, _shape: &Shape) -> u64 {
         (version.level(0).len() as u64).saturating_sub(u64::from(self.runs))
+    }
+
+    /// What comes to the last level takes all of that with it, which counts when it is due.
+    fn debt(&self, version: &Version, _shape: &Shape) -> u64 {
+        let tier = |level| (version.level(level).len(), version.level_bytes(level));
+        debt::of_tiers(self.runs, (0..LAST).map(tier))
     }
 
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into) {

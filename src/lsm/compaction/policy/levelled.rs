@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use super::{
-    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, into_merged, lie_free, sink,
-    tombstones,
+    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, debt, into_merged, lie_free,
+    sink, tombstones,
 };
 use crate::lsm::version::{LEVELS, TableFile, Version};
 
@@ -104,6 +104,17 @@ impl Policy for Levelled {
 
     fn bounds(&self, version: &Version, shape: &Shape) -> Vec<Vec<u8>> {
         columns::bounds(version, self.base_level(&self.sizes(version), shape.base_bytes))
+    }
+
+    fn debt(&self, version: &Version, shape: &Shape) -> u64 {
+        let sizes = self.sizes(version);
+        let base = self.base_level(&sizes, shape.base_bytes);
+        let arriving = if version.level(0).len() < TRIGGER { 0 } else { sizes[0] };
+        let room = |level| match level == self.deepest {
+            true => u64::MAX,
+            false => self.target(&sizes, base, level, shape.base_bytes),
+        };
+        debt::of_levels(arriving, (base..=self.deepest).map(|level| (sizes[level], room(level))))
     }
 
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into) {

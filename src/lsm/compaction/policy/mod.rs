@@ -10,6 +10,7 @@
 //! - Nothing goes below what is older.
 
 mod columns;
+pub(crate) mod debt;
 mod fifo;
 mod lazy;
 mod levelled;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use super::claims::{Held, Wanted};
 use crate::lsm::version::{Place, Run, TableFile, Version};
 use crate::options::Policy as Chosen;
+use crate::throttle;
 
 /// Writers are slowed down from so many runs on more than level 0 may have,
 const SLOW: u64 = 8;
@@ -195,6 +197,11 @@ pub(crate) trait Policy: Send + Sync + Debug {
         let (_, _) = (version, shape);
         Vec::new()
     }
+    /// The bytes that will be written until nothing is due, about.
+    fn debt(&self, version: &Version, shape: &Shape) -> u64 {
+        let _ = (version, shape);
+        0
+    }
     /// Where `tables`, a run that is newer than all there is, may go at once.
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], shape: &Shape) -> (usize, Into);
 }
@@ -214,6 +221,19 @@ pub(crate) fn policy(chosen: &Chosen) -> Box<dyn Policy> {
 pub(crate) fn pressure(excess: u64) -> u32 {
     let over = excess.saturating_sub(SLOW).min(STOP - SLOW);
     (over * u64::from(FULL) / (STOP - SLOW)) as u32
+}
+
+/// How near that is to slowing writers down, of [`throttle::FULL`].
+fn nearness(excess: u64) -> u32 {
+    (excess.min(SLOW) * u64::from(throttle::FULL) / SLOW) as u32
+}
+
+/// How far writers must be slowed down for a version, and how near upkeep that is not done is to that.
+pub(crate) fn weigh(policy: &dyn Policy, version: &Version, shape: &Shape) -> (u32, u32) {
+    let excess = policy.excess(version, shape);
+    let of_bytes = debt::pressure(policy.debt(version, shape), version, shape);
+    let near = if of_bytes > 0 { throttle::FULL } else { nearness(excess) };
+    (pressure(excess).max(of_bytes), near)
 }
 
 // ---- what policies are made of ----

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Choice, Into, Policy, Shape, all_into, into_newest, lie_free};
+use super::{Choice, Into, Policy, Shape, all_into, debt, into_newest, lie_free};
 use crate::lsm::version::{LEVELS, Run, TableFile, Version};
 
 /// A run is not placed before runs that are so many times as large.
@@ -30,6 +30,11 @@ impl Policy for Tiered {
 
     fn excess(&self, version: &Version, _shape: &Shape) -> u64 {
         (version.level(0).len() as u64).saturating_sub(u64::from(self.runs))
+    }
+
+    fn debt(&self, version: &Version, _shape: &Shape) -> u64 {
+        let tier = |level| (version.level(level).len(), version.level_bytes(level));
+        debt::of_tiers(self.runs, (0..LEVELS - 1).map(tier))
     }
 
     fn place(&self, version: &Version, tables: &[Arc<TableFile>], _shape: &Shape) -> (usize, Into) {
