@@ -1,12 +1,13 @@
 //! Batches: writes that take effect together or not at all.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::base::Kind;
+use crate::base::{Bounds, Kind};
 use crate::commit::{EncodedWrites, Writes};
 use crate::database::Handle;
 use crate::error::{Error, Result};
-use crate::keyspace::{Keyspace, check_sizes};
+use crate::keyspace::{Keyspace, check_range, check_sizes};
 use crate::options::Durability;
 use crate::snapshot::check_same;
 
@@ -14,6 +15,8 @@ use crate::snapshot::check_same;
 const MOST_WEIGHT: usize = 2 << 30;
 /// What an entry takes in a memtable besides key and value, at most.
 const ENTRY_WEIGHT: usize = 160;
+/// What a range that is deleted takes there, about, besides its ends.
+const RANGE_WEIGHT: usize = 1024;
 
 /// Writes to any keyspaces of a database that are committed as one: after a crash all of them are there or
 /// none, and no reader sees a part of them. Writes to keyspaces [without the log](crate::KeyspaceOptions::log)
@@ -66,6 +69,43 @@ impl Batch {
         self.add(keyspace, Kind::Delete, key.as_ref(), &[])
     }
 
+    /// Adds: remove all keys of `keyspace` that are in `range`, of those that are there then: what the batch puts before this
+    /// is removed, and what it puts behind it stays. See [`Keyspace::delete_range`]. A range without any key adds nothing. If
+    /// the keyspace's engine cannot delete ranges, [`commit`](Self::commit) gives `Unsupported`, and writes nothing at all.
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> &mut Self {
+        self.add_range(keyspace, Bounds::new(range))
+    }
+
+    /// Adds: remove all keys of `keyspace` that start with `prefix`, as [`delete_range`](Self::delete_range).
+    pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> &mut Self {
+        self.add_range(keyspace, Bounds::prefix(prefix.as_ref()))
+    }
+
+    fn add_range(&mut self, keyspace: &Keyspace, bounds: Bounds) -> &mut Self {
+        if self.error.is_none() {
+            let range = bounds.half_open();
+            let span = range.span();
+            let weight =
+                self.weight + span.start.len() + span.end.map_or(0, <[u8]>::len) + RANGE_WEIGHT;
+            let checked = check_same(&self.database, keyspace)
+                .and_then(|()| check_range(keyspace.target(), span))
+                .and_then(|()| check_weight(weight));
+            match checked {
+                Ok(()) if span.is_empty() => {}
+                Ok(()) => {
+                    self.weight = weight;
+                    self.writes.push_delete_range(keyspace.target(), span);
+                }
+                Err(error) => self.error = Some(error),
+            }
+        }
+        self
+    }
+
     fn add(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) -> &mut Self {
         if self.error.is_none() {
             self.weight += key.len() + value.len() + ENTRY_WEIGHT;
@@ -109,7 +149,8 @@ impl Batch {
     ///
     /// # Errors
     /// `Invalid` if a write that was added is too large, the batch is, a keyspace is another database's, or a value is not
-    /// one for its keyspace's [reducer](crate::Reducer); those of [`Keyspace::put`]. After `Invalid` and `NoSpace` nothing was written.
+    /// one for its keyspace's [reducer](crate::Reducer); `Unsupported` if a range is to be deleted of a keyspace whose engine
+    /// cannot do it, after which nothing was written; those of [`Keyspace::put`]. After `Invalid` and `NoSpace` nothing was written.
     pub fn commit(self) -> Result<()> {
         if let Some(error) = self.error {
             return Err(error);

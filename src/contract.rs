@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::base::{Kind, ReadPoint, Seqno, Slice, Visibility};
+use crate::base::{Kind, ReadPoint, Seqno, Slice, Span, Visibility};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::error::{Error, Result};
@@ -64,6 +64,13 @@ pub(crate) trait Clear {
     /// It counts as [not persisted](Engine::oldest_unpersisted), with all that it took away and was not, until the
     /// engine's own files say so.
     fn clear(&self, before: Seqno, seqno: Seqno);
+}
+
+/// An engine in which one write can delete all keys of a range.
+pub(crate) trait DeleteRange {
+    /// Takes the write `seqno`, which deletes the keys of `span`. Called like [`Engine::apply`], and as quick, however
+    /// many keys there are.
+    fn delete_range(&self, span: Span<'_>, seqno: Seqno);
 }
 
 /// What engines may ask of the database around them.
@@ -140,6 +147,16 @@ pub(crate) trait Engine: Send + Sync {
     fn as_clear(&self) -> Result<&dyn Clear> {
         Err(Error::Unsupported(
             "this engine cannot be emptied at once; delete its keys, or use a keyspace on another engine".into(),
+        ))
+    }
+    /// The engine as one that deletes ranges of keys.
+    ///
+    /// # Errors
+    /// `Unsupported` if it does not.
+    fn as_delete_range(&self) -> Result<&dyn DeleteRange> {
+        Err(Error::Unsupported(
+            "only an LSM-tree deletes a range of keys at once; delete the keys one by one, or use a keyspace on that engine"
+                .into(),
         ))
     }
     /// Whether [`check_write`](Self::check_write) may refuse anything: the same at all times.

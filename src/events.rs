@@ -149,7 +149,8 @@ pub struct Event {
     pub inputs: Vec<LevelRange>,
     /// What it put in their place, likewise. Empty unless it is [`Done`](Outcome::Done).
     pub outputs: Vec<LevelRange>,
-    /// The lengths of the files that it read from front to back. Values that were kept apart and moved are not counted.
+    /// The lengths of the files that it read from front to back, and of those that it need not read because all in them
+    /// lies in a range that was deleted. Values that were kept apart and moved are not counted.
     pub read_bytes: u64,
     /// The lengths of the files that it wrote, value files included; 0 unless it is [`Done`](Outcome::Done), and where it is
     /// not known: for B+ trees and upkeep.

@@ -21,6 +21,11 @@ pub fn table_points(bytes: &[u8]) {
     fuzzing::points(bytes);
 }
 
+/// The range tombstones of a table.
+pub fn table_ranges(bytes: &[u8]) {
+    fuzzing::range_tombstones(bytes);
+}
+
 /// The footer of a table.
 pub fn table_footer(bytes: &[u8]) {
     fuzzing::footer(bytes);
@@ -90,11 +95,12 @@ mod tests {
         seeds: Vec<Vec<u8>>,
     }
 
-    fn targets() -> [Target; 5] {
+    fn targets() -> [Target; 6] {
         [
             Target { name: "table_block", run: table_block, seeds: seeds::blocks() },
             Target { name: "table_index", run: table_index, seeds: seeds::indexes() },
             Target { name: "table_points", run: table_points, seeds: seeds::point_indexes() },
+            Target { name: "table_ranges", run: table_ranges, seeds: seeds::range_tombstones() },
             Target { name: "table_footer", run: table_footer, seeds: seeds::footers() },
             Target { name: "filter", run: filter, seeds: filters() },
         ]

@@ -21,8 +21,8 @@ use crate::budget::{Budget, PageMemory};
 use crate::builder::DatabaseOptions;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::catalog::{self, Catalog};
-use crate::commit::{Committer, Entry, Logged, Target, take_logged};
-use crate::contract::{self, Background, Context, Host};
+use crate::commit::{Committer, Logged, Target, take_logged};
+use crate::contract::{Background, Context, Host};
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::events::{Events, Observer};
@@ -532,9 +532,7 @@ fn replay(
             }
             replayed = true;
             match entry {
-                Logged::Write(Entry { kind, key, value, .. }) => {
-                    target.engine.apply(&contract::Write { seqno, kind, key, value });
-                }
+                Logged::Write(write) => write.change.apply(&*target.engine, seqno)?,
                 Logged::Load { described, .. } => target.engine.replay_load(seqno, described)?,
                 Logged::Clear { .. } => target.engine.as_clear()?.clear(seqno - 1, seqno),
             }

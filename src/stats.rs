@@ -132,7 +132,8 @@ impl KeyspaceStats {
 pub struct WorkStats {
     /// Bytes of the files that flushes wrote.
     pub flushed_bytes: u64,
-    /// Bytes of the files that compactions read from front to back. Tables that are moved or dropped are not read.
+    /// Bytes of the files that compactions read from front to back, and of tables that they need not read because all in them
+    /// lies in a range that was deleted. Tables that are moved or dropped do not count.
     pub compaction_read_bytes: u64,
     /// Bytes of the files that they wrote.
     pub compaction_written_bytes: u64,
@@ -205,6 +206,9 @@ pub struct LevelStats {
     pub bytes: u64,
     /// Entries in them.
     pub entries: u64,
+    /// Ranges of keys that were deleted by one write each, which are not among the entries: one for each piece that a range was
+    /// cut into, between tables and where ranges overlap.
+    pub range_tombstones: u64,
 }
 
 /// The values of an LSM-tree that are kept apart from their keys.

@@ -2,11 +2,26 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use super::Span;
+
 /// A range of keys that owns its ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Bounds {
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
+}
+
+/// A range of keys that owns its first key, and the one before which it ends, if there is one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HalfOpen {
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+}
+
+impl HalfOpen {
+    pub(crate) fn span(&self) -> Span<'_> {
+        Span { start: &self.start, end: self.end.as_deref() }
+    }
 }
 
 impl Bounds {
@@ -22,6 +37,25 @@ impl Bounds {
     pub(crate) fn prefix(prefix: &[u8]) -> Self {
         let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         Self { lower: Bound::Included(prefix.to_vec()), upper }
+    }
+
+    /// The same range, from its first key on and before another one.
+    pub(crate) fn half_open(self) -> HalfOpen {
+        let behind = |mut key: Vec<u8>| {
+            key.push(0);
+            key
+        };
+        let start = match self.lower {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key,
+            Bound::Excluded(key) => behind(key),
+        };
+        let end = match self.upper {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(behind(key)),
+            Bound::Excluded(key) => Some(key),
+        };
+        HalfOpen { start, end }
     }
 
     /// Whether every key is in the range.
@@ -73,5 +107,27 @@ mod tests {
         assert!(!range.holds_below(b"b") && !range.reaches(b"a\xfe"));
         assert_eq!(Bounds::prefix(b"\xff\xff").upper, Bound::Unbounded);
         assert_eq!(Bounds::prefix(b""), Bounds { lower: Bound::Included(vec![]), ..Bounds::ALL });
+    }
+
+    #[test]
+    fn half_open_ranges_have_the_same_keys() {
+        use Bound::{Excluded, Included, Unbounded};
+        let key = |at: usize| ["", "a", "a\0", "a\0\0", "b"][at].as_bytes().to_vec();
+        let ends = (0..4).flat_map(|at| [Included(key(at)), Excluded(key(at))]);
+        let ends: Vec<_> = ends.chain([Unbounded]).collect();
+        for lower in &ends {
+            for upper in &ends {
+                let bounds = Bounds { lower: lower.clone(), upper: upper.clone() };
+                let half_open = bounds.clone().half_open();
+                let keys = half_open.span();
+                for key in (0..5).map(key) {
+                    let is_in = bounds.reaches(&key) && bounds.holds_below(&key);
+                    let is_between =
+                        keys.start <= &key[..] && keys.end.is_none_or(|end| &key[..] < end);
+                    assert_eq!(is_between, is_in, "{bounds:?} {key:?}");
+                    assert!(!(is_in && keys.is_empty()));
+                }
+            }
+        }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod checksum;
 pub(crate) mod hash;
 pub(crate) mod key;
 pub(crate) mod prefetch;
+pub(crate) mod ranges;
 pub(crate) mod rng;
 pub(crate) mod slice;
 pub(crate) mod varint;
@@ -14,5 +15,6 @@ pub(crate) mod words;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use key::{Kind, Seqno, Trailer};
+pub(crate) use ranges::{End, Fragments, RangeTombstone, Span, Stretch};
 pub use slice::{Slice, View};
 pub(crate) use visibility::{HeldStates, ReadPoint, Visibility};

@@ -3,27 +3,54 @@
 //! ```text
 //! write := kind u8 (0 tombstone, 1 put), keyspace id varint, key length varint, key,
 //!          and for a put: value length varint, value
+//!        | 4 u8 (all keys of a range deleted), keyspace id varint, key length varint, first key,
+//!          length + 1 varint of the key before which it ends, that key; or 0 if it has no end
 //! load  := 2 u8, keyspace id varint, length varint, what the engine says of it
 //! clear := 3 u8, keyspace id varint
 //! ```
-//! A batch has writes only. What was loaded is not in the log: it is in files of the engine, which finds them by what it
+//! A batch has writes only. A range that is deleted ends behind its first key. What was loaded is not in the log: it is in files of the engine, which finds them by what it
 //! said. A clear takes away all that was written to the keyspace before it.
 
-use crate::base::{Kind, varint};
+use crate::base::{Kind, Seqno, Span, varint};
+use crate::contract::{Engine, Write};
+use crate::error::Result;
 
 /// The kind of a load.
 const LOAD: u8 = 2;
 /// The kind of a clear.
 const CLEAR: u8 = 3;
+/// The kind of a write that deletes a range of keys.
+const DELETE_RANGE: u8 = 4;
 
 /// One decoded write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) keyspace: u32,
-    pub(crate) kind: Kind,
-    pub(crate) key: &'a [u8],
-    /// Empty for a tombstone.
-    pub(crate) value: &'a [u8],
+    pub(crate) change: Change<'a>,
+}
+
+/// What a write does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change<'a> {
+    /// To one key. The value is empty for a tombstone.
+    Key { kind: Kind, key: &'a [u8], value: &'a [u8] },
+    /// Deletes all keys of a range.
+    DeleteRange(Span<'a>),
+}
+
+impl Change<'_> {
+    /// Has an engine take it as the write `seqno`, between others of its batch.
+    ///
+    /// # Errors
+    /// `Unsupported` if the engine takes no such writes.
+    #[inline]
+    pub(crate) fn apply(self, engine: &dyn Engine, seqno: Seqno) -> Result<()> {
+        match self {
+            Self::Key { kind, key, value } => engine.apply(&Write { seqno, kind, key, value }),
+            Self::DeleteRange(span) => engine.as_delete_range()?.delete_range(span, seqno),
+        }
+        Ok(())
+    }
 }
 
 /// Appends all of the entry that stands before the value.
@@ -40,11 +67,37 @@ pub(crate) fn put_head(out: &mut Vec<u8>, keyspace: u32, kind: Kind, key: &[u8],
 pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Option<Entry<'a>> {
     let (&kind, rest) = bytes.split_first()?;
     *bytes = rest;
-    let kind = Kind::from_u8(kind)?;
     let keyspace = varint::take(bytes)?.try_into().ok()?;
     let key = varint::take_prefixed(bytes)?;
+    if kind == DELETE_RANGE {
+        let change = Change::DeleteRange(take_span(key, bytes)?);
+        return Some(Entry { keyspace, change });
+    }
+    let kind = Kind::from_u8(kind)?;
     let value = if kind == Kind::Put { varint::take_prefixed(bytes)? } else { &[] };
-    Some(Entry { keyspace, kind, key, value })
+    Some(Entry { keyspace, change: Change::Key { kind, key, value } })
+}
+
+/// Appends a write that deletes the keys of `span`.
+pub(crate) fn put_delete_range(out: &mut Vec<u8>, keyspace: u32, span: Span<'_>) {
+    out.push(DELETE_RANGE);
+    varint::put(out, u64::from(keyspace));
+    varint::put_prefixed(out, span.start);
+    varint::put(out, span.end.map_or(0, |end| end.len() as u64 + 1));
+    out.extend_from_slice(span.end.unwrap_or_default());
+}
+
+/// Reads the end of a range whose first key has been read.
+fn take_span<'a>(start: &'a [u8], bytes: &mut &'a [u8]) -> Option<Span<'a>> {
+    let end = match varint::take(bytes)?.checked_sub(1) {
+        Some(len) => {
+            let (end, rest) = bytes.split_at_checked(usize::try_from(len).ok()?)?;
+            *bytes = rest;
+            Some(end)
+        }
+        None => None,
+    };
+    Some(Span { start, end }).filter(|span| !span.is_empty())
 }
 
 /// What a log record has an entry for.
@@ -108,11 +161,12 @@ mod tests {
         assert_eq!(take_logged(rest), Some(Logged::Load { keyspace: 300, described: b"where" }));
         let write = take_logged(rest).unwrap();
         assert_eq!(write.keyspace(), 7);
-        let entry = Entry { keyspace: 7, kind: Kind::Delete, key: b"key", value: b"" };
+        let change = Change::Key { kind: Kind::Delete, key: b"key", value: b"" };
+        let entry = Entry { keyspace: 7, change };
         assert_eq!(write, Logged::Write(entry));
         assert!(rest.is_empty());
         assert_eq!(take_logged(&mut &[LOAD, 0xff, 0xff, 0xff, 0xff, 0xff, 0][..]), None);
-        assert_eq!(take_logged(&mut &[4, 1, 0][..]), None);
+        assert_eq!(take_logged(&mut &[5, 1, 0][..]), None);
     }
 
     #[test]
@@ -131,21 +185,44 @@ mod tests {
     }
 
     #[test]
+    fn ranges_that_are_deleted_are_writes() {
+        for (start, end) in [(&b"a"[..], Some(&b"b"[..])), (b"", None), (b"", Some(b"\0"))] {
+            let mut bytes = Vec::new();
+            let span = Span { start, end };
+            put_delete_range(&mut bytes, 300, span);
+            for cut in 0..bytes.len() {
+                assert_eq!(take(&mut &bytes[..cut]), None);
+            }
+            bytes.push(9);
+            let rest = &mut &bytes[..];
+            let entry = Entry { keyspace: 300, change: Change::DeleteRange(span) };
+            assert_eq!((take(rest), *rest), (Some(entry), &[9][..]));
+            assert_eq!(take_logged(&mut &bytes[..]), Some(Logged::Write(entry)));
+        }
+        for (start, end) in [(&b"b"[..], &b"b"[..]), (b"b", b"a"), (b"", b"")] {
+            let mut bytes = Vec::new();
+            put_delete_range(&mut bytes, 300, Span { start, end: Some(end) });
+            assert_eq!(take(&mut &bytes[..]), None, "there is nothing in it");
+        }
+        let too_long = [4, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+        assert_eq!(take(&mut &too_long[..]), None);
+    }
+
+    #[test]
     fn round_trip_and_cuts() {
         let mut bytes = Vec::new();
         put_head(&mut bytes, 300, Kind::Put, b"key", 5);
         bytes.extend_from_slice(b"value");
-        let put = Entry { keyspace: 300, kind: Kind::Put, key: b"key", value: b"value" };
+        let change = Change::Key { kind: Kind::Put, key: b"key", value: b"value" };
+        let put = Entry { keyspace: 300, change };
         for cut in 0..bytes.len() {
             assert_eq!(take(&mut &bytes[..cut]), None);
         }
         put_head(&mut bytes, 1, Kind::Delete, b"", 0);
         let rest = &mut &bytes[..];
         assert_eq!(take(rest), Some(put));
-        assert_eq!(
-            take(rest),
-            Some(Entry { keyspace: 1, kind: Kind::Delete, key: b"", value: b"" })
-        );
+        let change = Change::Key { kind: Kind::Delete, key: b"", value: b"" };
+        assert_eq!(take(rest), Some(Entry { keyspace: 1, change }));
         assert!(rest.is_empty());
         assert_eq!(take(&mut &[9, 1, 0][..]), None);
     }

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-pub(crate) use entry::{Entry, Logged, take_logged};
+pub(crate) use entry::{Logged, take_logged};
 pub(crate) use writes::{EncodedWrites, Target, Writes};
 
 use crate::base::key::MAX_SEQNO;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::entry;
-use crate::base::{Kind, Seqno};
+use super::entry::{self, Change};
+use crate::base::{Kind, Seqno, Span};
 use crate::contract::{Engine, Write};
 use crate::error::Result;
 use crate::options::Durability;
@@ -50,6 +50,18 @@ pub(crate) struct EncodedWrites {
 impl EncodedWrites {
     /// Adds a write.
     pub(crate) fn push(&mut self, target: &Target, kind: Kind, key: &[u8], value: &[u8]) {
+        let out = self.next(target);
+        entry::put_head(out, target.id, kind, key, value.len());
+        out.extend_from_slice(value);
+    }
+
+    /// Adds a write that deletes the keys of `span`, in an engine that can.
+    pub(crate) fn push_delete_range(&mut self, target: &Target, span: Span<'_>) {
+        entry::put_delete_range(self.next(target), target.id, span);
+    }
+
+    /// Counts one more write to `target`, and gives where it is encoded.
+    fn next(&mut self, target: &Target) -> &mut Vec<u8> {
         if self.targets.iter().all(|known| known.id != target.id) {
             self.targets.push(target.clone());
         }
@@ -58,9 +70,8 @@ impl EncodedWrites {
         } else {
             (&mut self.unlogged, &mut self.unlogged_count)
         };
-        entry::put_head(out, target.id, kind, key, value.len());
-        out.extend_from_slice(value);
         *count += 1;
+        out
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -141,11 +152,16 @@ impl Writes<'_> {
                             let known = |target: &Target| target.id == entry.keyspace;
                             target = writes.targets.iter().position(known).expect("added by push");
                         }
-                        if let Some(next) = next.filter(|next| next.keyspace == entry.keyspace) {
-                            writes.targets[target].engine.prefetch(next.key);
+                        let engine = &*writes.targets[target].engine;
+                        if let Some(next) = next.filter(|next| next.keyspace == entry.keyspace)
+                            && let Change::Key { key, .. } = next.change
+                        {
+                            engine.prefetch(key);
                         }
-                        let (kind, key, value) = (entry.kind, entry.key, entry.value);
-                        writes.targets[target].engine.apply(&Write { seqno, kind, key, value });
+                        entry
+                            .change
+                            .apply(engine, seqno)
+                            .expect("it was asked when this was added");
                         seqno += 1;
                     }
                 }

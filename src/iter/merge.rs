@@ -128,6 +128,20 @@ impl<C: EntryCursor> Merge<C> {
         Ok(())
     }
 
+    /// Which of the cursors is in front, by its place among those that are merged. Panics outside.
+    pub(crate) fn front_place(&self) -> usize {
+        self.front.expect("the cursor must be on an entry")
+    }
+
+    /// Moves the cursor in front, in the direction of the last move, by a seek that passes over some of its entries, and
+    /// goes on with what is in front then.
+    pub(crate) fn pass(&mut self, seek: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        let front = self.front.take().expect("a step needs a position");
+        seek(&mut self.cursors[front])?;
+        self.choose(self.direction);
+        Ok(())
+    }
+
     #[inline]
     fn front(&self) -> &C {
         &self.cursors[self.front.expect("the cursor must be on an entry")]

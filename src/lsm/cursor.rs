@@ -65,23 +65,24 @@ impl RunCursor {
     }
 
     fn leave_forward(&mut self) -> Result<()> {
-        match &self.current {
-            Some((at, cursor)) if !cursor.is_valid() => {
-                let next = at + 1;
-                self.enter(Some(next), |cursor, _| cursor.seek_to_first())
-            }
-            _ => Ok(()),
+        // A table may have nothing but range tombstones.
+        while let Some((at, cursor)) = &self.current
+            && !cursor.is_valid()
+        {
+            let next = at + 1;
+            self.enter(Some(next), |cursor, _| cursor.seek_to_first())?;
         }
+        Ok(())
     }
 
     fn leave_backward(&mut self) -> Result<()> {
-        match &self.current {
-            Some((at, cursor)) if !cursor.is_valid() => {
-                let previous = at.checked_sub(1);
-                self.enter(previous, |cursor, _| cursor.seek_to_last())
-            }
-            _ => Ok(()),
+        while let Some((at, cursor)) = &self.current
+            && !cursor.is_valid()
+        {
+            let previous = at.checked_sub(1);
+            self.enter(previous, |cursor, _| cursor.seek_to_last())?;
         }
+        Ok(())
     }
 
     #[inline]
@@ -102,12 +103,14 @@ fn stored(trailer: Trailer, loaded_as: Seqno) -> Trailer {
 
 impl EntryCursor for RunCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.enter(Some(0), |cursor, _| cursor.seek_to_first())
+        self.enter(Some(0), |cursor, _| cursor.seek_to_first())?;
+        self.leave_forward()
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
         let last = self.run.tables().len().checked_sub(1);
-        self.enter(last, |cursor, _| cursor.seek_to_last())
+        self.enter(last, |cursor, _| cursor.seek_to_last())?;
+        self.leave_backward()
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {

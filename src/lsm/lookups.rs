@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::state::{State, live};
-use super::table::{Found, Place, Table};
+use super::table::{Found, Place, Table, unless_deleted};
 use super::values::read_all;
 use crate::base::{Seqno, Slice, hash};
 use crate::error::Result;
@@ -37,6 +37,8 @@ struct Probe {
     search: Search,
     table: Arc<Table>,
     place: Place,
+    /// The newest range tombstone of the table that covers the key; 0 if there is none.
+    deleted: Seqno,
 }
 
 /// Keys that are looked up together.
@@ -106,14 +108,14 @@ impl Lookups<'_> {
         for probe in probes {
             let key = self.keys[probe.search.position];
             match probe.table.try_find_at(probe.place, key, self.at)? {
-                Some(found) => self.take(probe.search, found),
+                Some(found) => self.take(probe.search, probe.deleted, found),
                 None => unread.push(probe),
             }
         }
         if unread.is_empty() { Ok(()) } else { self.read(unread, reader) }
     }
 
-    /// The next block that may hold the key; `None` if no table is left.
+    /// The next block that may hold the key; `None` if no table is left, or a range tombstone says that it is deleted.
     #[inline]
     fn probe(&self, mut search: Search) -> Result<Option<Probe>> {
         let key = self.keys[search.position];
@@ -121,12 +123,17 @@ impl Lookups<'_> {
             let Some(file) = self.state.table_at(place, key, self.at) else { continue };
             let found = file.read(|table| {
                 let found = table.place_of(key, search.hash, self.at)?;
-                Ok(found.map(|found| (Arc::clone(table), found)))
+                let deleted = table.deleted(key, self.at);
+                Ok((found.map(|found| (Arc::clone(table), found)), deleted))
             })?;
+            let (found, deleted) = found;
             if let Some((table, found)) = found {
                 table.prefetch_slot(found.block);
                 search.place = place + 1;
-                return Ok(Some(Probe { search, table, place: found }));
+                return Ok(Some(Probe { search, table, place: found, deleted }));
+            }
+            if deleted > 0 {
+                return Ok(None);
             }
         }
         Ok(None)
@@ -151,7 +158,7 @@ impl Lookups<'_> {
             let key = self.keys[probe.search.position];
             let found = probe.table.find_in(&stored, probe.place, key, self.at)?;
             last = Some((probe.block(), stored));
-            self.take(probe.search, found);
+            self.take(probe.search, probe.deleted, found);
         }
         Ok(())
     }
@@ -169,11 +176,11 @@ impl Lookups<'_> {
         Ok(())
     }
 
-    /// Takes note of what a block said of a key.
+    /// Takes note of what a block said of a key, and the range tombstones of its table.
     #[inline]
-    fn take(&mut self, search: Search, found: Found) {
+    fn take(&mut self, search: Search, deleted: Seqno, found: Found) {
         let Search { position, hash, .. } = search;
-        match found {
+        match unless_deleted(found, deleted) {
             Some((trailer, reference)) if trailer.is_apart() => {
                 self.apart.push(Apart { position, hash, reference });
             }

@@ -6,6 +6,8 @@
 //! 3. When all parts are done, their tables, one behind the other, are the result. If one comes to nothing, all that was
 //!    written is removed.
 //!
+//! The range tombstones of all tables are read once; each part has what of them lies in it.
+//!
 //! So no more threads are at work than there are for compactions, and nobody waits for a thread that is busy elsewhere.
 
 use std::collections::HashSet;
@@ -17,11 +19,11 @@ use super::compaction::parts::{Outcome, Parts};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
 use super::state::State;
-use super::table::ReadMode;
+use super::table::{ReadMode, last_below};
 use super::tree::Tree;
 use super::values::Moves;
-use super::version::{Place, Run, TableFile};
-use crate::base::{Seqno, Trailer};
+use super::version::{Place, Run, TableFile, TableMeta};
+use crate::base::{End, RangeTombstone, Seqno, Trailer};
 use crate::error::Result;
 use crate::iter::{EntryCursor, Merge};
 use crate::vfs::Aside;
@@ -33,6 +35,8 @@ const WORTH_A_THREAD: u64 = 4 << 20;
 struct Merging {
     state: Arc<State>,
     inputs: Vec<Arc<TableFile>>,
+    /// All range tombstones of theirs.
+    deleted: Vec<RangeTombstone>,
     place: Place,
     moves: Moves,
     /// Whose states must stay readable.
@@ -56,6 +60,23 @@ impl Merging {
                 && to.is_none_or(|to| table.meta.smallest.as_slice() < to)
         };
         self.inputs.iter().filter(has_some).cloned().collect()
+    }
+
+    /// What of the range tombstones lies in a part.
+    fn deleted_in(&self, part: usize) -> Vec<RangeTombstone> {
+        let (from, to) = self.range(part);
+        let (from, to): (Arc<[u8]>, _) = (from.unwrap_or_default().into(), End::new(to));
+        self.deleted.iter().filter_map(|tombstone| tombstone.clip(&from, &to)).collect()
+    }
+
+    /// Whether nothing is kept of a table in a part of which it has keys.
+    fn is_hidden(&self, table: &TableMeta, part: usize, retention: &Retention) -> bool {
+        let (from, to) = self.range(part);
+        let smallest = table.smallest.as_slice().max(from.unwrap_or_default());
+        // A part ends directly behind a key.
+        let last = to.map(|to| last_below(&End::new(Some(to))));
+        let largest = last.as_ref().map_or(&table.largest, |last| last.min(&table.largest));
+        retention.hides((smallest, largest), (table.smallest_seqno, table.largest_seqno))
     }
 
     /// Whether a part is worth threads that read and write.
@@ -91,6 +112,7 @@ impl Tree {
         let merging = Merging {
             state: Arc::clone(state),
             inputs: inputs.to_vec(),
+            deleted: range_tombstones(inputs)?,
             place,
             moves,
             retained: self.context.visibility.retained(),
@@ -132,11 +154,18 @@ impl Tree {
         let Merging { state, place, .. } = merging;
         let ids: HashSet<u64> = merging.inputs.iter().map(|table| table.meta.id).collect();
         let behind = state.version.behind(*place);
-        let is_deepest = |key: &[u8]| {
-            let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
-            behind.iter().all(|run| run.table_for(key).is_none_or(is_merged))
+        let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
+        let is_deepest =
+            |key: &[u8]| behind.iter().all(|run| run.table_for(key).is_none_or(is_merged));
+        let lies_deepest = |start: &[u8], end: &End| {
+            let last = last_below(end);
+            behind.iter().all(|run| run.overlapping(start, &last).iter().all(is_merged))
         };
-        let runs = runs(&merging.inputs_of(part));
+        let mut retention = Retention::new(merging.retained.clone())
+            .with_ranges(&merging.deleted_in(part), lies_deepest);
+        let mut inputs = merging.inputs_of(part);
+        inputs.retain(|table| !merging.is_hidden(&table.meta, part, &retention));
+        let runs = runs(&inputs);
         let at_once = self.context.budget.merge_buffer(runs.len() * merging.threads) as u64;
         let reader = merging.aside("turbidite-ahead").map(Arc::new);
         // One run is read while another is walked over.
@@ -164,13 +193,22 @@ impl Tree {
             aside: merging.aside("turbidite-write"),
             stopped: is_stopped,
         };
-        let mut retention = Retention::new(merging.retained.clone());
         write_tables(&mut cursor, &mut retention, is_deepest, &mut output)
     }
 }
 
+/// The range tombstones of tables.
+pub(super) fn range_tombstones(tables: &[Arc<TableFile>]) -> Result<Vec<RangeTombstone>> {
+    let mut all = Vec::new();
+    for table in tables.iter().filter(|table| table.meta.ranges > 0) {
+        let fragments = table.read(|table| Ok(table.ranges().cloned()))?;
+        all.extend(fragments.iter().flat_map(|fragments| fragments.tombstones()));
+    }
+    Ok(all)
+}
+
 /// Groups tables into runs: those that follow one another without overlap become one.
-fn runs(tables: &[Arc<TableFile>]) -> Vec<Run> {
+pub(super) fn runs(tables: &[Arc<TableFile>]) -> Vec<Run> {
     let mut sorted = tables.to_vec();
     sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
     let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();

@@ -8,6 +8,7 @@ mod load;
 mod lookups;
 mod merging;
 mod observed;
+mod ranges;
 mod state;
 mod status;
 pub(crate) mod table;

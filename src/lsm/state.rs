@@ -6,9 +6,12 @@ use std::sync::Arc;
 use super::cursor::{PartCursor, RunCursor};
 use super::earlier::Earlier;
 use super::load::Loaded;
+use super::ranges::{Ranges, Source};
 use super::table::{Found, ReadMode};
 use super::values::Place;
 use super::version::{TableFile, Version};
+#[cfg(test)]
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Kind, Seqno, Slice, Trailer, hash};
 use crate::error::Result;
 use crate::iter::Merge;
@@ -175,14 +178,30 @@ impl State {
         self.version.values.locate(reference).ok_or_else(|| self.version.misled())
     }
 
-    /// A cursor over all entries. Those whose value is apart have what leads to it.
+    /// A cursor over all entries, also those that range tombstones cover. Those whose value is apart have what leads to it.
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> Merge<PartCursor> {
-        let memtables = self.memtables.cursors().map(PartCursor::Left);
+        self.entries_and_ranges(MAX_SEQNO).0
+    }
+
+    /// The same, with the range tombstones that readers at `at` see.
+    pub(super) fn entries_and_ranges(&self, at: Seqno) -> (Merge<PartCursor>, Ranges) {
+        let (mut cursors, mut sources) = (Vec::new(), Vec::new());
+        for memtable in self.memtables.all() {
+            // All that `at` sees had been written when that was published.
+            let ranges = memtable.ranges().map(Source::Memtable);
+            sources.extend(ranges.map(|source| (cursors.len(), source)));
+            cursors.push(PartCursor::Left(memtable.cursor()));
+        }
+        // What was loaded has no range tombstones.
         let loads = self.loads.iter().map(|load| &load.run);
-        let runs = loads
-            .chain(self.version.runs())
-            .map(|run| PartCursor::Right(RunCursor::new(run.clone(), ReadMode::Point)));
-        Merge::new(memtables.chain(runs).collect())
+        for run in loads.chain(self.version.runs()) {
+            if !run.ranged().is_empty() {
+                sources.push((cursors.len(), Source::Run(run.clone())));
+            }
+            cursors.push(PartCursor::Right(RunCursor::new(run.clone(), ReadMode::Point)));
+        }
+        (Merge::new(cursors), Ranges::new(sources, at))
     }
 }
 

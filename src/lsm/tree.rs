@@ -24,12 +24,13 @@ use super::compaction::policy::{self, Choice, Into, Policy, Shape, Work as Chang
 use super::compaction::retention::Retention;
 use super::load::{Loaded, SortedLoad};
 use super::observed;
+use super::ranges::Uncovered;
 use super::state::State;
 use super::table::{TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
-use crate::base::{ReadPoint, Seqno, Slice, Trailer};
-use crate::contract::{Clear, Context, Engine, Load, Write};
+use crate::base::{ReadPoint, Seqno, Slice, Span, Trailer};
+use crate::contract::{Clear, Context, DeleteRange, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Job, JobKind, Observer};
 use crate::iter::{EntryCursor, OrderedCursor, Visible};
@@ -276,7 +277,9 @@ impl Tree {
     pub(super) fn flush(&self, state: &State, frozen: &Frozen, job: &mut Job) -> Result<()> {
         let mut cursor = frozen.memtable.cursor();
         cursor.seek_to_first()?;
-        let mut retention = Retention::new(self.context.visibility.retained());
+        let deleted = frozen.memtable.ranges().map_or_else(Vec::new, |ranges| ranges.tombstones());
+        let mut retention =
+            Retention::new(self.context.visibility.retained()).with_ranges(&deleted, |_, _| false);
         let none = ValueFiles::default();
         let values = self.placement(&none, Moves::Crowded);
         // The memtable bounds what is kept of its keys.
@@ -474,6 +477,21 @@ impl Tree {
         })
     }
 
+    /// A cursor over what is visible of `entries`, which are those of `state`.
+    fn records(
+        &self,
+        state: &State,
+        entries: impl EntryCursor + Send + 'static,
+        at: Seqno,
+    ) -> Box<dyn OrderedCursor> {
+        let records = Visible::new(entries, at);
+        if state.version.values.is_empty() {
+            return Box::new(records);
+        }
+        let (version, reader) = (Arc::clone(&state.version), Arc::clone(&self.context.reader));
+        Box::new(ValueCursor::new(records, version, reader))
+    }
+
     /// How values are placed now by a job that meets references into `sources`.
     pub(super) fn placement<'a>(&'a self, sources: &'a ValueFiles, moves: Moves) -> Placement<'a> {
         let shortest = self.options.load().separate_values();
@@ -645,6 +663,12 @@ impl Clear for Tree {
     }
 }
 
+impl DeleteRange for Tree {
+    fn delete_range(&self, span: Span<'_>, seqno: Seqno) {
+        self.state.load().memtables.active.delete_range(span, seqno);
+    }
+}
+
 impl Engine for Tree {
     fn make_writable(&self) -> Result<()> {
         lock(&self.manifest).make_writable(&self.home)
@@ -704,6 +728,10 @@ impl Engine for Tree {
         Ok(self)
     }
 
+    fn as_delete_range(&self) -> Result<&dyn DeleteRange> {
+        Ok(self)
+    }
+
     fn load(&self) -> Result<Box<dyn Load>> {
         let tree = self.this.upgrade().ok_or(Error::Closed)?;
         Ok(Box::new(SortedLoad::new(tree)?))
@@ -725,12 +753,11 @@ impl Engine for Tree {
         let state = self.state.load();
         let at = point.seqno();
         let state = state.at(at);
-        let records = Visible::new(state.entries(), at);
-        if state.version.values.is_empty() {
-            return Ok(Box::new(records));
-        }
-        let (version, reader) = (Arc::clone(&state.version), Arc::clone(&self.context.reader));
-        Ok(Box::new(ValueCursor::new(records, version, reader)))
+        let (entries, ranges) = state.entries_and_ranges(at);
+        Ok(match ranges.are_none() {
+            true => self.records(state, entries, at),
+            false => self.records(state, Uncovered::new(entries, ranges), at),
+        })
     }
 
     fn pressure(&self) -> u32 {
@@ -809,6 +836,7 @@ impl Engine for Tree {
                 tables: tables().count() as u64,
                 bytes: tables().map(|table| table.meta.len).sum(),
                 entries: tables().map(|table| table.meta.entries).sum(),
+                range_tombstones: tables().map(|table| table.meta.ranges).sum(),
             }
         };
         let levels: Vec<_> = state.version.levels().map(of_level).collect();

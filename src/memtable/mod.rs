@@ -11,6 +11,8 @@
 //! | [`vector`] | nothing more | the order | the order |
 //! | [`hashed`] | a slot for the list of a prefix, and a search in that | the same | the list, or else the order |
 //!
+//! Keys that are deleted by the range stand beside the entries, in the same way for all kinds, in [`ranges`].
+//!
 //! Thread safety: one writer at a time, any number of readers beside it that never wait for it, nor it for them; see
 //! [`table`]. Readers see whole entries only, and all that were put before what they know of was published.
 
@@ -23,6 +25,7 @@ mod list;
 #[cfg(loom)]
 pub(crate) mod models;
 mod order;
+mod ranges;
 mod skiplist;
 mod stack;
 mod sync;
@@ -38,12 +41,13 @@ use std::sync::Arc;
 
 pub(crate) use self::cursor::MemtableCursor;
 use self::hashed::{Hashed, Lists};
+pub(crate) use self::ranges::Ranges;
 use self::skiplist::Skiplist;
 pub(crate) use self::stack::{Frozen, Memtables};
 use self::table::Table;
 use self::tagged::Tagged;
 use self::vector::Vector;
-use crate::base::{Seqno, Slice, Trailer};
+use crate::base::{Seqno, Slice, Span, Trailer};
 use crate::budget::Budget;
 use crate::options::MemtableKind;
 
@@ -51,17 +55,20 @@ use crate::options::MemtableKind;
 pub(crate) trait Memtable: Debug + Send + Sync {
     /// Adds an entry. It must be newer than those of its key that are there.
     fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]);
+    /// Deletes the keys of `span`: a range tombstone, newer than all that is there.
+    fn delete_range(&self, span: Span<'_>, seqno: Seqno);
+    /// The range tombstones there are now; `None` if there are none.
+    fn ranges(&self) -> Option<Arc<Ranges>>;
     /// Asks for the memory that an insertion of `key` will look at, if that is known.
     fn prefetch(&self, key: &[u8]);
-    /// The newest entry of `key` that a reader at `at` sees.
+    /// The newest entry of `key` that a reader at `at` sees: a tombstone, if a range tombstone is newer.
     fn get(&self, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)>;
-    /// A cursor over all entries there are when it is placed by a seek; those added later may or may not show.
+    /// A cursor over all entries, also those that range tombstones cover, there are when it is placed by a seek; those added later may or may not show.
     fn cursor(&self) -> MemtableCursor;
-    /// How many entries there are.
+    /// How many entries there are; range tombstones are none.
     fn entries(&self) -> u64;
-    fn is_empty(&self) -> bool {
-        self.entries() == 0
-    }
+    /// Whether there are neither entries nor range tombstones.
+    fn is_empty(&self) -> bool;
     /// The first write added, if any.
     fn oldest(&self) -> Option<Seqno>;
     /// Bytes of memory it takes.

@@ -31,7 +31,7 @@ impl Memtables {
 
     /// All of them, newest first, but for empty ones.
     #[inline]
-    fn all(&self) -> impl Iterator<Item = &Arc<dyn Memtable>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Memtable>> {
         let frozen = self.frozen.iter().map(|frozen| &frozen.memtable);
         std::iter::once(&self.active).chain(frozen).filter(|memtable| !memtable.is_empty())
     }

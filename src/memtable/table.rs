@@ -14,8 +14,9 @@ use super::account::Account;
 use super::arena::{Arena, Pen};
 use super::cursor::{MemtableCursor, Seek, Steps, Way};
 use super::entry::{Entry, New};
+use super::ranges::{Ranges, SharedRanges};
 use super::sync::{AtomicU64, Ordering};
-use crate::base::{Seqno, Slice, Trailer, View};
+use crate::base::{Kind, RangeTombstone, Seqno, Slice, Span, Trailer, View};
 use crate::budget::Budget;
 
 /// Values of up to this many bytes are copied out by readers; longer ones pin the memtable.
@@ -56,7 +57,7 @@ pub(super) trait Index: Send + Sync + Sized + 'static {
 pub(super) struct Entries {
     arena: Arena,
     count: AtomicU64,
-    /// The first write, 0 if there is none.
+    /// The first write, of a range tombstone too; 0 if there is none.
     oldest: AtomicU64,
     account: Arc<Account>,
 }
@@ -71,6 +72,13 @@ impl Entries {
     #[inline]
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// Takes note of a write, which is the first if there was none before.
+    fn note(&self, seqno: Seqno) {
+        if self.oldest.load(Ordering::Relaxed) == 0 {
+            self.oldest.store(seqno, Ordering::Relaxed);
+        }
     }
 
     /// Whom memory that comes and goes is charged to.
@@ -91,6 +99,7 @@ pub(super) struct Pens<I: Index> {
 pub(super) struct Table<I: Index> {
     index: I,
     entries: Entries,
+    ranges: SharedRanges,
     /// Own the memory of `index` and `entries`.
     pens: Mutex<Pens<I>>,
     this: Weak<Self>,
@@ -108,7 +117,8 @@ impl<I: Index> Table<I> {
             account: Arc::new(Account::new(budget)),
         };
         let pens = Mutex::new(pens);
-        Arc::new_cyclic(|this| Self { index, entries, pens, this: this.clone() })
+        let ranges = SharedRanges::default();
+        Arc::new_cyclic(|this| Self { index, entries, ranges, pens, this: this.clone() })
     }
 
     fn this(&self) -> Arc<Self> {
@@ -131,7 +141,7 @@ impl<I: Index> Memtable for Table<I> {
         self.index.insert(pens, entries, New { key, trailer, value });
         let count = entries.count.load(Ordering::Relaxed);
         if count == 0 {
-            entries.oldest.store(trailer.seqno(), Ordering::Relaxed);
+            entries.note(trailer.seqno());
         }
         entries.count.store(count + 1, Ordering::Release);
         let allocated = entries.arena.allocated() + self.index.allocated();
@@ -141,13 +151,36 @@ impl<I: Index> Memtable for Table<I> {
         }
     }
 
+    fn delete_range(&self, span: Span<'_>, seqno: Seqno) {
+        let _one = self.pens.lock().unwrap_or_else(PoisonError::into_inner);
+        // First: who sees that there is something asks for the oldest.
+        self.entries.note(seqno);
+        let account = &self.entries.account;
+        match self.ranges.push(RangeTombstone::new(span, seqno)) {
+            grown @ 0.. => account.grow(grown as usize),
+            shrunk => account.shrink(shrunk.unsigned_abs()),
+        }
+    }
+
+    fn ranges(&self) -> Option<Arc<Ranges>> {
+        self.ranges.load()
+    }
+
     fn prefetch(&self, key: &[u8]) {
         self.index.prefetch(key);
     }
 
+    #[inline]
     fn get(&self, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
-        let entry = self.index.get(&self.entries, key, Trailer::visible_at(at))?;
-        Some((entry.trailer(), self.slice(entry.value())))
+        let entry = self.index.get(&self.entries, key, Trailer::visible_at(at));
+        let deleted = self.ranges.newest(key, at);
+        match entry {
+            Some(entry) if entry.trailer().seqno() > deleted => {
+                Some((entry.trailer(), self.slice(entry.value())))
+            }
+            _ if deleted > 0 => Some((Trailer::new(deleted, Kind::Delete), Slice::from(&[][..]))),
+            _ => None,
+        }
     }
 
     fn cursor(&self) -> MemtableCursor {
@@ -156,6 +189,11 @@ impl<I: Index> Memtable for Table<I> {
 
     fn entries(&self) -> u64 {
         self.entries.count()
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.entries.count() == 0 && self.ranges.first() == 0
     }
 
     fn oldest(&self) -> Option<Seqno> {

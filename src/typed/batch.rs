@@ -2,7 +2,10 @@
 
 use super::buffer::Buffer;
 use super::key::{EncodeKey, KeyCodec, KeyWriter};
+use super::key_range::KeyRange;
 use super::keyspace::TypedKeyspace;
+use super::prefix::KeyPrefix;
+use super::record;
 use super::value::{EncodeValue, ValueCodec};
 use crate::batch::Batch;
 
@@ -43,5 +46,23 @@ impl Batch {
         key: impl EncodeKey<K>,
     ) -> &mut Self {
         self.delete(keyspace.inner(), key.encoded(&mut KeyWriter::new()))
+    }
+
+    /// Adds: remove all keys of `keyspace` that are in `range`, as [`delete_range`](Self::delete_range).
+    pub fn delete_range_typed<K: KeyCodec, V: ValueCodec>(
+        &mut self,
+        keyspace: &TypedKeyspace<K, V>,
+        range: impl KeyRange<K>,
+    ) -> &mut Self {
+        self.delete_range(keyspace.inner(), range.encoded())
+    }
+
+    /// Adds: remove all keys of `keyspace` that begin with `prefix`, as [`delete_prefix`](Self::delete_prefix).
+    pub fn delete_prefix_typed<K: KeyCodec, V: ValueCodec>(
+        &mut self,
+        keyspace: &TypedKeyspace<K, V>,
+        prefix: impl KeyPrefix<K>,
+    ) -> &mut Self {
+        self.delete_prefix(keyspace.inner(), record::prefix(prefix))
     }
 }

@@ -153,6 +153,30 @@ impl<K: KeyCodec, V: ValueCodec> TypedKeyspace<K, V> {
         self.inner.delete_with(key.encoded(&mut KeyWriter::new()), durability)
     }
 
+    /// Removes all keys in `range`, as [`Keyspace::delete_range`].
+    ///
+    /// # Errors
+    /// Those of [`Keyspace::delete_range`].
+    pub fn delete_range(&self, range: impl KeyRange<K>) -> Result<()> {
+        self.inner.delete_range(range.encoded())
+    }
+
+    /// Like [`delete_range`](Self::delete_range), with a durability of its own.
+    ///
+    /// # Errors
+    /// Those of [`delete_range`](Self::delete_range).
+    pub fn delete_range_with(&self, range: impl KeyRange<K>, durability: Durability) -> Result<()> {
+        self.inner.delete_range_with(range.encoded(), durability)
+    }
+
+    /// Removes all keys that begin with `prefix`, as [`Keyspace::delete_prefix`]; see [`prefix`](Self::prefix).
+    ///
+    /// # Errors
+    /// Those of [`Keyspace::delete_prefix`].
+    pub fn delete_prefix(&self, prefix: impl KeyPrefix<K>) -> Result<()> {
+        self.inner.delete_prefix(record::prefix(prefix))
+    }
+
     /// Writes many records whose keys ascend, as [`Keyspace::load_sorted`]. Gives how many there were.
     ///
     /// # Errors

@@ -2,12 +2,16 @@
 //! power cut in their midst.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Policy};
+use turbidite::{
+    CompactionLock, Database, Durability, ErrorKind, Event, JobKind, Keyspace, KeyspaceOptions,
+    Level, LevelLimit, Policy, Snapshot,
+};
 
 use crate::history::Dice;
 
@@ -50,6 +54,18 @@ fn write(keyspace: &Keyspace, model: &mut Model, dice: &mut Dice, count: usize) 
     }
 }
 
+/// Deletes a range at random, also in a model: it may reach over many tables, and over the ends of parts.
+fn delete_some(keyspace: &Keyspace, model: &mut Model, dice: &mut Dice) {
+    let (from, len) = (dice.roll(KEYS), dice.roll(KEYS / 5));
+    let bounds = match dice.roll(8) {
+        0 => (Bound::Unbounded, Bound::Included(key(len))),
+        1 => (Bound::Excluded(key(KEYS - len)), Bound::Unbounded),
+        _ => (Bound::Included(key(from)), Bound::Excluded(key(from + len))),
+    };
+    keyspace.delete_range(bounds.clone()).unwrap();
+    model.retain(|key, _| !bounds.contains(key));
+}
+
 fn content(keyspace: &Keyspace) -> Model {
     let records = keyspace.iter().map(|record| record.unwrap());
     records.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
@@ -83,6 +99,8 @@ fn runs(dice: &mut Dice) -> (MemoryFs, Model) {
     let mut model = Model::new();
     for _ in 0..4 {
         write(&keyspace, &mut model, dice, 900);
+        delete_some(&keyspace, &mut model, dice);
+        write(&keyspace, &mut model, dice, 30);
         keyspace.persist().unwrap();
     }
     drop(keyspace);
@@ -105,9 +123,7 @@ fn a_large_merge_in_parts_keeps_what_one_in_a_whole_keeps() {
             assert!(content(&keyspace) == model, "{threads} threads");
         }
         for (snapshot, model) in held.drain(..) {
-            let seen = snapshot.iter(&keyspace).map(|record| record.unwrap());
-            let seen: Model = seen.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-            assert!(seen == model, "{threads} threads");
+            assert!(content_of(&snapshot, &keyspace) == model, "{threads} threads");
         }
         keyspace.put("one more", "value").unwrap();
         keyspace.compact().unwrap();
@@ -118,6 +134,268 @@ fn a_large_merge_in_parts_keeps_what_one_in_a_whole_keeps() {
         assert_eq!(files(&fs).len() as u64, known(&keyspace), "{threads} threads");
         assert_whole(&db);
     }
+}
+
+/// What is in a snapshot.
+fn content_of(snapshot: &Snapshot, keyspace: &Keyspace) -> Model {
+    let records = snapshot.iter(keyspace).map(|record| record.unwrap());
+    records.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+#[test]
+fn ranges_that_are_deleted_are_gone_in_all_parts_and_tables() {
+    for threads in [1, 2, 4] {
+        let (fs, what) = (MemoryFs::new(), format!("{threads} threads"));
+        let (mut model, mut dice) = (Model::new(), Dice::new(30 + threads as u64));
+        for _ in 0..2 {
+            let db = open(Arc::new(fs.clone()), threads);
+            let keyspace = db.keyspace(NAME, options()).unwrap();
+            assert!(content(&keyspace) == model, "{what}: it is as it was");
+            let mut held = Vec::new();
+            for round in 0..6 {
+                for _ in 0..6 {
+                    write(&keyspace, &mut model, &mut dice, 200);
+                    delete_some(&keyspace, &mut model, &mut dice);
+                }
+                if round % 2 == 0 {
+                    held.push((db.snapshot(), model.clone()));
+                }
+                match round % 3 {
+                    0 => keyspace.compact().unwrap(),
+                    1 => keyspace.persist().unwrap(),
+                    _ => db.settle().unwrap(),
+                }
+                assert!(content(&keyspace) == model, "{what}, round {round}");
+                for (snapshot, model) in &held {
+                    assert!(content_of(snapshot, &keyspace) == *model, "{what}, round {round}");
+                }
+                for number in (round..KEYS).step_by(11) {
+                    let found = keyspace.get(key(number)).unwrap();
+                    assert_eq!(found.as_deref(), model.get(&key(number)).map(|value| &value[..]));
+                }
+                assert_whole(&db);
+            }
+            drop(held);
+            keyspace.put("one more", "value").unwrap();
+            model.insert(b"one more".to_vec(), b"value".to_vec());
+            keyspace.compact().unwrap();
+            let entries: u64 = keyspace.stats().levels.iter().map(|level| level.entries).sum();
+            assert_eq!(entries, model.len() as u64, "{what}: nothing old is left");
+            db.settle().unwrap();
+            assert_eq!(files(&fs).len() as u64, known(&keyspace), "{what}");
+            write(&keyspace, &mut model, &mut dice, 100);
+            delete_some(&keyspace, &mut model, &mut dice);
+            drop(keyspace);
+            db.close().unwrap();
+        }
+    }
+}
+
+/// A tree that is written to while several threads compact it, what it must hold, and what it tells of its jobs.
+struct Beside {
+    fs: MemoryFs,
+    threads: usize,
+    lock: CompactionLock,
+    options: KeyspaceOptions,
+    events: Arc<Mutex<Vec<Event>>>,
+    model: Model,
+    dice: Dice,
+}
+
+impl Beside {
+    fn open(&self) -> (Database, Keyspace) {
+        let events = Arc::clone(&self.events);
+        let builder = Database::builder(PATH).memory_budget(8 << 20);
+        let builder = builder.background_threads(self.threads).compaction_lock(self.lock);
+        let listener = move |event: &Event| events.lock().unwrap().push(event.clone());
+        let fs = Arc::new(self.fs.clone());
+        let db = builder.listener(Arc::new(listener)).file_system(fs).open().unwrap();
+        let keyspace = db.keyspace(NAME, self.options.clone()).unwrap();
+        (db, keyspace)
+    }
+
+    /// Fills the deepest level.
+    fn fill(&mut self) {
+        let (db, keyspace) = self.open();
+        for number in 0..KEYS {
+            let (key, value) = (key(number), vec![number as u8; 300 + self.dice.roll(600)]);
+            keyspace.put(&key, &value).unwrap();
+            self.model.insert(key, value);
+        }
+        keyspace.compact().unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+    }
+
+    /// Flushes again and again, with ranges of all lengths, while others compact; gives the database up as a kill would.
+    fn write(&mut self, rounds: usize) {
+        let (db, keyspace) = self.open();
+        assert!(content(&keyspace) == self.model, "it is as it was");
+        let mut held: Vec<(Snapshot, Model)> = Vec::new();
+        for round in 0..rounds {
+            for _ in 0..1 + self.dice.roll(4) {
+                for _ in 0..150 {
+                    let (key, len) = (key(self.dice.roll(KEYS)), 300 + self.dice.roll(600));
+                    let value = vec![round as u8; len];
+                    keyspace.put(&key, &value).unwrap();
+                    self.model.insert(key, value);
+                }
+                let longest =
+                    [3, 30, KEYS / 8, KEYS / 2][[0, 0, 0, 1, 1, 2, 2, 3][self.dice.roll(8)]];
+                let from = self.dice.roll(KEYS);
+                let bounds = key(from)..key(from + 1 + self.dice.roll(longest));
+                keyspace.delete_range(bounds.clone()).unwrap();
+                self.model.retain(|key, _| !bounds.contains(key));
+            }
+            if self.dice.roll(4) == 0 {
+                self.load(&keyspace, round);
+            }
+            match self.dice.roll(8) {
+                0 if held.len() < 3 => held.push((db.snapshot(), self.model.clone())),
+                1 if !held.is_empty() => drop(held.swap_remove(0)),
+                _ => keyspace.persist().unwrap(),
+            }
+            for _ in 0..40 {
+                let key = key(self.dice.roll(KEYS));
+                let now = (keyspace.get(&key).unwrap(), self.model.get(&key));
+                assert_eq!(now.0.as_deref(), now.1.map(|value| &value[..]), "round {round}");
+                for (snapshot, model) in &held {
+                    let then = (snapshot.get(&keyspace, &key).unwrap(), model.get(&key));
+                    assert_eq!(then.0.as_deref(), then.1.map(|value| &value[..]), "round {round}");
+                }
+            }
+            if round % 10 == 9 {
+                assert!(content(&keyspace) == self.model, "round {round}");
+                for (snapshot, model) in &held {
+                    assert!(content_of(snapshot, &keyspace) == *model, "round {round}");
+                }
+                assert_whole(&db);
+            }
+        }
+    }
+
+    /// Loads records in order, over what is there and what was deleted: they have no numbers of their own.
+    fn load(&mut self, keyspace: &Keyspace, round: usize) {
+        let (first, step) = (self.dice.roll(KEYS / 2), 1 + self.dice.roll(9));
+        let numbers = (first..KEYS).step_by(step).take(150);
+        let records: Vec<_> = numbers.map(|number| (key(number), vec![round as u8; 600])).collect();
+        keyspace.load_sorted(records.iter().map(|(key, value)| (key, value))).unwrap();
+        self.model.extend(records);
+    }
+
+    /// Compacts all there is: nothing is left of what was deleted, nor of what deleted it.
+    fn end(&mut self) {
+        let (db, keyspace) = self.open();
+        assert!(content(&keyspace) == self.model, "it is as it was");
+        db.settle().unwrap();
+        assert!(content(&keyspace) == self.model);
+        keyspace.put(key(0), "the last").unwrap();
+        self.model.insert(key(0), b"the last".to_vec());
+        keyspace.compact().unwrap();
+        assert!(content(&keyspace) == self.model);
+        let stats = keyspace.stats();
+        assert_eq!(stats.entries, self.model.len() as u64, "nothing old is left");
+        let tombstones: u64 = stats.levels.iter().map(|level| level.range_tombstones).sum();
+        assert_eq!(tombstones, 0, "nothing older is left");
+        assert_eq!(files(&self.fs).len() as u64, known(&keyspace));
+        assert_whole(&db);
+    }
+}
+
+/// Whether a merge is one of a column of level 0: its tables are a part of the keys there are.
+fn is_of_a_column(event: &Event) -> bool {
+    let from_level_0 = event.inputs.iter().filter(|range| range.level == 0);
+    let mut of_part = from_level_0
+        .filter(|range| range.largest < key(2 * KEYS / 3) || range.smallest > key(KEYS / 3));
+    event.kind == JobKind::Merge && of_part.next().is_some()
+}
+
+#[test]
+fn ranges_over_columns_and_parts_while_threads_compact_side_by_side() {
+    let table = 64 << 10;
+    let levels = vec![
+        Level::Tiering(LevelLimit::Count(2)),
+        Level::Levelling(LevelLimit::Bytes(300_000)),
+        Level::Levelling(LevelLimit::Bytes(700_000)),
+    ];
+    let policies = [Policy::Levelled { size_ratio: 10 }, Policy::Levels(levels)];
+    for (case, (threads, policy)) in [2, 4]
+        .into_iter()
+        .flat_map(|threads| policies.clone().map(|policy| (threads, policy)))
+        .enumerate()
+    {
+        let what = format!("{threads} threads, {policy:?}");
+        println!("{what}");
+        let has_columns = matches!(policy, Policy::Levelled { .. });
+        let apart = if case % 2 == 0 { 0 } else { 700 };
+        let mut beside = Beside {
+            fs: MemoryFs::new(),
+            threads,
+            lock: if case == 3 { CompactionLock::Range } else { CompactionLock::RangeLevel },
+            options: KeyspaceOptions::lsm().policy(policy).table_size(table).separate_values(apart),
+            events: Arc::default(),
+            model: Model::new(),
+            dice: Dice::new(100 + case as u64),
+        };
+        beside.fill();
+        beside.events.lock().unwrap().clear();
+        (0..3).for_each(|_| beside.write(40));
+        let events = std::mem::take(&mut *beside.events.lock().unwrap());
+        let bytes = |event: &Event| event.inputs.iter().map(|range| range.bytes).sum::<u64>();
+        // A part is as large as four tables at least.
+        let in_parts = |event: &&Event| event.kind == JobKind::Merge && bytes(event) >= 8 * table;
+        assert!(events.iter().filter(in_parts).count() > 3, "{what}: no merge was large");
+        assert!(events.iter().any(|event| event.together > 1), "{what}: none were side by side");
+        if has_columns {
+            let is_cut = |event: &Event| {
+                event.kind == JobKind::Flush && event.outputs.iter().any(|range| range.tables > 1)
+            };
+            assert!(events.iter().any(is_cut), "{what}: no flush ended tables where columns do");
+            assert!(events.iter().any(is_of_a_column), "{what}: no column was compacted by itself");
+        }
+        beside.end();
+    }
+}
+
+#[test]
+fn a_table_that_is_moved_takes_its_range_tombstones_along() {
+    let levels =
+        vec![Level::Tiering(LevelLimit::Count(1)), Level::Levelling(LevelLimit::Bytes(1 << 30))];
+    let mut tree = Beside {
+        fs: MemoryFs::new(),
+        threads: 2,
+        lock: CompactionLock::default(),
+        options: KeyspaceOptions::lsm().policy(Policy::Levels(levels)).table_size(64 << 10),
+        events: Arc::default(),
+        model: Model::new(),
+        dice: Dice::new(3),
+    };
+    tree.fill();
+    let (db, keyspace) = tree.open();
+    let snapshot = (db.snapshot(), tree.model.clone());
+    tree.events.lock().unwrap().clear();
+    // Each flush has keys of its own, and deletes what lies deepest between them.
+    for first in (0..KEYS).step_by(KEYS / 6) {
+        let bounds = key(first + 10)..key(first + KEYS / 6 - 10);
+        keyspace.delete_range(bounds.clone()).unwrap();
+        tree.model.retain(|key, _| !bounds.contains(key));
+        for number in (first..first + KEYS / 6).step_by(5) {
+            let value = vec![first as u8; 800];
+            keyspace.put(key(number), &value).unwrap();
+            tree.model.insert(key(number), value);
+        }
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        assert!(content(&keyspace) == tree.model);
+    }
+    let moves = |event: &&Event| event.kind == JobKind::Move && event.outputs[0].level == 1;
+    assert!(tree.events.lock().unwrap().iter().filter(moves).count() > 1, "none is moved");
+    let of_level_1 = keyspace.stats().levels.into_iter().find(|level| level.level == 1).unwrap();
+    assert!(of_level_1.range_tombstones > 1, "{of_level_1:?}");
+    assert!(content_of(&snapshot.0, &keyspace) == snapshot.1);
+    assert_whole(&db);
+    drop((snapshot, keyspace, db));
+    tree.end();
 }
 
 #[test]

@@ -56,6 +56,9 @@ impl Work {
     }
 
     fn change(&mut self, keyspace: &'static str, most: usize) -> Change {
+        if matches!(keyspace, "alpha" | "late" | "unlogged") && self.dice.roll(12) == 0 {
+            return history::deletion_of_all(keyspace, &format!("key {}", self.dice.roll(3)));
+        }
         let key = format!("key {:02}", self.dice.roll(30)).into_bytes();
         let value = (self.dice.roll(5) > 0).then(|| self.value(most));
         (keyspace, key, value)

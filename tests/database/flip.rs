@@ -79,7 +79,7 @@ fn put_values_apart(db: &Database, model: &mut Model, dice: &mut Dice) {
     assert!(values.garbage > 0 && values.files > 1, "{values:?}");
 }
 
-/// A database with tables on two levels, values apart from them, hash segments and a checkpoint, trees with free pages, sorted files with skip
+/// A database with tables on two levels, range tombstones among them, values apart from them, hash segments and a checkpoint, trees with free pages, sorted files with skip
 /// links and runs behind them, edits in catalog and manifests, two segments of the log in use and one prepared. Closed, or
 /// as it is while it is open.
 fn sample(closed: bool) -> Sample {
@@ -99,6 +99,11 @@ fn sample(closed: bool) -> Sample {
     // Tables of one tree need not be made of the same.
     history::create(&db, "alpha", 1).unwrap();
     put(&db, &mut model, &small_changes(&mut dice, &["alpha", "unlogged", "beta", "loose"], 4));
+    put(
+        &db,
+        &mut model,
+        &["alpha", "unlogged"].map(|name| history::deletion_of_all(name, "key 00")),
+    );
     persist("beta");
     persist("loose");
     put(&db, &mut model, &small_changes(&mut dice, &["beta", "loose"], 6));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ const MIXED: &str = "v2-tables";
 const PACKED: &str = "v2-tables-packed";
 /// With values that are kept apart from their keys.
 const VALUES: &str = "v2-values";
+/// Tables of version 3, with range tombstones, which are in the log too.
+const RANGES: &str = "v3-ranges";
 
 /// The values of each key.
 type Map = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
@@ -50,6 +53,7 @@ const GOLDEN: &[Golden] = &[
     #[cfg(all(feature = "snappy", feature = "zstd"))]
     Golden { name: PACKED, engine: EngineKind::Lsm },
     Golden { name: VALUES, engine: EngineKind::Lsm },
+    Golden { name: RANGES, engine: EngineKind::Lsm },
 ];
 
 impl Golden {
@@ -112,6 +116,8 @@ type Record = (Vec<u8>, Vec<u8>);
 /// A step of making the database.
 enum Step {
     Write(&'static str, Vec<u8>, Option<Vec<u8>>),
+    /// From the first key on, and before the second, if there is one.
+    DeleteRange(&'static str, Vec<u8>, Option<Vec<u8>>),
     /// To the logged and the unlogged keyspace, in one batch.
     Both(Vec<u8>, Vec<u8>),
     /// A sorted load.
@@ -148,6 +154,22 @@ fn steps(golden: Golden) -> Vec<Step> {
         steps.push(put(LOGGED, format!("record {:05}", number + 1).as_bytes(), b"new".to_vec()));
         steps.push(Step::Write(UNLOGGED, (2 * number).to_be_bytes().to_vec(), None));
     }
+    if golden.name == RANGES {
+        for (from, to) in [(100, 200), (150, 250), (150, 180), (250, 260)] {
+            steps.push(deletion(
+                LOGGED,
+                format!("record {from:05}"),
+                Some(format!("record {to:05}")),
+            ));
+            steps.push(deletion(
+                UNLOGGED,
+                2_u32.pow(from % 7).to_be_bytes(),
+                Some(9_u32.to_be_bytes()),
+            ));
+        }
+        steps.push(deletion(LOGGED, [0xff_u8], None::<[u8; 0]>));
+        steps.push(put(LOGGED, b"record 00155", b"put behind".to_vec()));
+    }
     steps.push(Step::Persist(LOGGED));
     steps.push(Step::Persist(UNLOGGED));
     if golden.is_skip() {
@@ -157,6 +179,11 @@ fn steps(golden: Golden) -> Vec<Step> {
         steps.push(put(LOGGED, format!("record {number:05}").as_bytes(), vec![number as u8; 30]));
     }
     steps.push(Step::Write(LOGGED, b"record 00007".to_vec(), None));
+    if golden.name == RANGES {
+        steps.push(deletion(LOGGED, "record 00630", Some("record 00640")));
+        steps.push(put(LOGGED, b"record 00635", b"put behind".to_vec()));
+        steps.push(deletion(UNLOGGED, 500_u32.to_be_bytes(), None::<[u8; 0]>));
+    }
     steps.push(put(UNLOGGED, b"\xff\0", b"late".to_vec()));
     steps.push(Step::Both(b"\0both\xff".to_vec(), b"late".to_vec()));
     steps.push(Step::Persist(UNLOGGED));
@@ -170,6 +197,15 @@ fn steps(golden: Golden) -> Vec<Step> {
 
 fn put(name: &'static str, key: &[u8], value: Vec<u8>) -> Step {
     Step::Write(name, key.to_vec(), Some(value))
+}
+
+fn deletion(name: &'static str, from: impl AsRef<[u8]>, to: Option<impl AsRef<[u8]>>) -> Step {
+    Step::DeleteRange(name, from.as_ref().to_vec(), to.map(|to| to.as_ref().to_vec()))
+}
+
+/// The ends of the range of a deletion.
+fn ends(from: Vec<u8>, to: Option<Vec<u8>>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded))
 }
 
 /// Records that share no more than one byte with the next one, or all but the last.
@@ -228,7 +264,10 @@ fn runs() -> Vec<Step> {
 fn expected(golden: Golden) -> BTreeMap<String, Map> {
     let mut maps: BTreeMap<_, Map> =
         golden.keyspaces().iter().map(|&name| (name.to_owned(), Map::new())).collect();
-    let mut change = |name: &str, key: Vec<u8>, value: Option<Vec<u8>>| {
+    let change = |maps: &mut BTreeMap<String, Map>,
+                  name: &str,
+                  key: Vec<u8>,
+                  value: Option<Vec<u8>>| {
         let map = maps.get_mut(name).unwrap();
         let Some(value) = value else { return drop(map.remove(&key)) };
         let values = map.entry(key).or_default();
@@ -241,13 +280,18 @@ fn expected(golden: Golden) -> BTreeMap<String, Map> {
     };
     for step in steps(golden) {
         match step {
-            Step::Write(name, key, value) => change(name, key, value),
+            Step::Write(name, key, value) => change(&mut maps, name, key, value),
+            Step::DeleteRange(name, from, to) => {
+                let ends = ends(from, to);
+                maps.get_mut(name).unwrap().retain(|key, _| !ends.contains(key));
+            }
             Step::Both(key, value) => {
-                change(LOGGED, key.clone(), Some(value.clone()));
-                change(UNLOGGED, key, Some(value));
+                change(&mut maps, LOGGED, key.clone(), Some(value.clone()));
+                change(&mut maps, UNLOGGED, key, Some(value));
             }
             Step::Load(name, records) | Step::LoadIntoLog(name, records) => {
-                records.into_iter().for_each(|(key, value)| change(name, key, Some(value)));
+                let mut put = |(key, value)| change(&mut maps, name, key, Some(value));
+                records.into_iter().for_each(&mut put);
             }
             Step::Persist(_) | Step::Compact(_) | Step::Reopen => {}
         }
@@ -273,6 +317,9 @@ fn generate(golden: Golden) -> BTreeMap<String, Vec<u8>> {
         match step {
             Step::Write(name, key, Some(value)) => keyspaces[name].put(key, value).unwrap(),
             Step::Write(name, key, None) => keyspaces[name].delete(key).unwrap(),
+            Step::DeleteRange(name, from, to) => {
+                keyspaces[name].delete_range(ends(from, to)).unwrap();
+            }
             Step::Both(key, value) => {
                 let mut batch = database.batch();
                 batch.put(&keyspaces[LOGGED], &key, &value);
@@ -458,9 +505,17 @@ fn what_is_stored_is_small_and_has_all_kinds_of_files() {
             _ => &[".table", manifests[0], manifests[1]],
         };
         if golden.engine == EngineKind::Lsm {
-            let version = if golden.name == "v1" { 1 } else { 2 };
-            let mut tables = stored.iter().filter(|(name, _)| name.ends_with(".table"));
-            assert!(tables.all(|(_, bytes)| bytes[bytes.len() - 12] == version), "{golden:?}");
+            let tables = stored.iter().filter(|(name, _)| name.ends_with(".table"));
+            let mut versions: Vec<_> = tables.map(|(_, bytes)| bytes[bytes.len() - 12]).collect();
+            versions.sort();
+            versions.dedup();
+            // Tables without range tombstones have no need of version 3.
+            let expected: &[u8] = match golden.name {
+                "v1" => &[1],
+                RANGES => &[2, 3],
+                _ => &[2],
+            };
+            assert_eq!(versions, expected, "{golden:?}");
         }
         for part in ["catalog-", "log/"].iter().chain(kinds) {
             assert!(stored.keys().any(|name| name.contains(part)), "{part}");

@@ -152,8 +152,17 @@ impl Fingerprint {
     }
 }
 
-/// The writes of one commit: keyspace, key, and the value or a deletion.
+/// What a key ends with that stands for all keys which begin like it: they are deleted, in an LSM-tree.
+const ALL: &[u8] = b"*";
+
+/// The writes of one commit: keyspace, key, and the value or a deletion, of one key or of [all](deletion_of_all) that begin alike.
 pub(crate) type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
+/// All keys of a keyspace that begin with `prefix` are deleted.
+pub(crate) fn deletion_of_all(keyspace: &'static str, prefix: &str) -> Change {
+    assert_eq!(engine_and_part(keyspace).0, EngineKind::Lsm);
+    (keyspace, [prefix.as_bytes(), ALL].concat(), None)
+}
 
 /// What a database must hold, as a map for each keyspace with its fingerprint kept up to date.
 #[derive(Clone, Default)]
@@ -166,6 +175,14 @@ impl Model {
     pub(crate) fn apply(&mut self, changes: &[Change]) {
         for (keyspace, key, value) in changes {
             let map = self.maps.entry(keyspace).or_default();
+            if let (Some(prefix), None) = (key.strip_suffix(ALL), value) {
+                let deleted: Vec<_> =
+                    map.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
+                let deleted: Vec<Change> =
+                    deleted.into_iter().map(|key| (*keyspace, key, None)).collect();
+                self.apply(&deleted);
+                continue;
+            }
             let old = match value {
                 Some(value) => map.insert(key.clone(), value.clone()),
                 None => map.remove(key),
@@ -185,7 +202,10 @@ pub(crate) fn commit(db: &Database, changes: &[Change], durability: Durability) 
         let keyspace = db.open_keyspace(name)?;
         match value {
             Some(value) => batch.put(&keyspace, key, value),
-            None => batch.delete(&keyspace, key),
+            None => match key.strip_suffix(ALL) {
+                Some(prefix) => batch.delete_prefix(&keyspace, prefix),
+                None => batch.delete(&keyspace, key),
+            },
         };
     }
     batch.commit()

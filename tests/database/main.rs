@@ -19,6 +19,7 @@ mod loads;
 mod memory;
 mod model;
 mod multi_get;
+mod ranges;
 mod setup;
 mod steps;
 mod tables;

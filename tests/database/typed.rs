@@ -10,7 +10,9 @@ use turbidite::typed::{
     Buffer, Compressed, DecodeError, EncodeValue, TypedKeyspace, TypedRange, ValueCodec,
 };
 use turbidite::vfs::MemoryFs;
-use turbidite::{Database, Durability, Error, ErrorKind, KeyspaceOptions, Reducer, Result, Slice};
+use turbidite::{
+    Database, Durability, EngineKind, Error, ErrorKind, KeyspaceOptions, Reducer, Result, Slice,
+};
 
 use crate::setup::{ENGINES, NAME, Setup, is_ordered, options};
 
@@ -69,6 +71,17 @@ proptest! {
                 map.remove(key);
             }
             check(&keyspace, &map, &ends);
+            if engine == EngineKind::Lsm {
+                keyspace.delete_range(&ends.0..&ends.1).unwrap();
+                map.retain(|key, _| !(&ends.0..&ends.1).contains(&key));
+                check(&keyspace, &map, &ends);
+                let mut batch = db.batch();
+                batch.delete_prefix_typed(&keyspace, (&ends.0.0,));
+                batch.delete_range_typed(&keyspace, &ends.1..);
+                batch.commit().unwrap();
+                map.retain(|key, _| key.0 != ends.0.0 && *key < ends.1);
+                check(&keyspace, &map, &ends);
+            }
             check_snapshot(&keyspace.at(&before), &map_before, &ends.0);
         }
     }

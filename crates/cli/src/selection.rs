@@ -4,10 +4,13 @@ use std::ffi::OsString;
 use std::ops::Bound;
 
 use clap::Args;
-use turbidite::{Keyspace, Range};
+use turbidite::{Batch, Keyspace, Range};
 
 use crate::failure::{Failure, Result};
 use crate::hex::Notation;
+
+/// Both ends of a range.
+type Ends = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// A choice of keys. Keyspaces without order can only give all.
 #[derive(Args, Debug)]
@@ -36,6 +39,25 @@ impl Selection {
         if let Some(prefix) = &self.prefix {
             return Ok(keyspace.prefix(notation.read(prefix)?));
         }
+        Ok(keyspace.range(self.bounds(notation)?))
+    }
+
+    /// Has a batch delete the chosen keys.
+    pub(crate) fn delete(
+        &self,
+        batch: &mut Batch,
+        keyspace: &Keyspace,
+        notation: Notation,
+    ) -> Result<()> {
+        match &self.prefix {
+            Some(prefix) => batch.delete_prefix(keyspace, notation.read(prefix)?),
+            None => batch.delete_range(keyspace, self.bounds(notation)?),
+        };
+        Ok(())
+    }
+
+    /// The ends of the range.
+    fn bounds(&self, notation: Notation) -> Result<Ends> {
         let read =
             |end: &Option<OsString>| end.as_deref().map(|key| notation.read(key)).transpose();
         let (from, to) = (read(&self.from)?, read(&self.to)?);
@@ -44,9 +66,9 @@ impl Selection {
         {
             return Err(Failure::usage("the key of --from is behind the key of --to"));
         }
-        Ok(keyspace.range((
+        Ok((
             from.map_or(Bound::Unbounded, Bound::Included),
             to.map_or(Bound::Unbounded, Bound::Excluded),
-        )))
+        ))
     }
 }

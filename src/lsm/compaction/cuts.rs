@@ -1,12 +1,16 @@
 //! Where one merge is cut into parts, which different threads may do: between user keys, so that all versions of a key are in
 //! one part, and so that about as many bytes are read for each.
 //!
+//! A part begins with the key that follows directly behind one, so that range tombstones may be cut there: those in front of it
+//! end with a key.
+//!
 //! Where the bytes of a table lie is known from its index, or, if its keys are not in memory, from its largest key.
 
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::lsm::version::TableFile;
+use crate::options::MAX_KEY_LEN;
 
 /// So many keys of each part are looked at.
 const SAMPLES: u64 = 16;
@@ -16,7 +20,7 @@ const TABLES: u64 = 4;
 const ROUNDS: u64 = 2;
 
 /// The keys at which a merge of `inputs` into tables of `table_bytes` is cut for so many threads: each is the first of a part.
-/// None if it is not worth it.
+/// None if it is not worth it. Each ends with a zero and is as long as a key may be, at most.
 pub(crate) fn cuts(
     inputs: &[Arc<TableFile>],
     table_bytes: u64,
@@ -40,10 +44,11 @@ pub(crate) fn cuts(
             false => samples.extend(found),
         }
     }
-    Ok(divide(samples, parts))
+    let cuts = divide(samples, parts).into_iter().filter(|key| key.len() < MAX_KEY_LEN);
+    Ok(cuts.map(|key| [key, vec![0]].concat()).collect())
 }
 
-/// The keys behind each `parts`th part of all bytes, as far as samples of keys, each with the bytes in front of it, tell.
+/// The keys that end each `parts`th part of all bytes, as far as samples of keys, each with the bytes in front of it, tell.
 fn divide(mut samples: Vec<(Vec<u8>, u64)>, parts: u64) -> Vec<Vec<u8>> {
     samples.sort();
     let total: u128 = samples.iter().map(|(_, bytes)| u128::from(*bytes)).sum();

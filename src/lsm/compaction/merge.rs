@@ -5,7 +5,7 @@
 //!    A block of one input that no other has keys among goes to the new table as it is stored, if nothing of it is to be
 //!    dropped or changed.
 //! 3. The rest goes into new tables, ended near their target size, but never between two entries of one
-//!    key; long values go to value files, if that is asked for.
+//!    key; range tombstones are cut where tables end; long values go to value files, if that is asked for.
 //! 4. Each table and value file is synced, and the directory once at the end, before anyone is told of them. Tables of large
 //!    merges are written and synced by a thread [aside](Aside), while the next entries are merged.
 //!
@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::retention::Retention;
-use crate::base::Trailer;
+use crate::base::ranges::Fragment;
+use crate::base::{End, Fragments, Seqno, Trailer};
 use crate::error::Result;
 use crate::iter::EntryCursor;
-use crate::lsm::table::{TableBuilder, TableLimits, TableOptions};
+use crate::lsm::table::{TableBuilder, TableLimits, TableOptions, follower_below};
 use crate::lsm::values::Placement;
 use crate::lsm::version::{Home, TableFile, TableMeta};
 use crate::throttle::Valve;
@@ -30,7 +31,7 @@ pub(crate) struct Output<'a> {
     pub(crate) options: &'a TableOptions,
     /// When a table is ended.
     pub(crate) limits: TableLimits,
-    /// Each of these keys, which ascend, begins a new table.
+    /// Each of these keys, which ascend, or one just below it, begins a new table.
     pub(crate) bounds: &'a [Vec<u8>],
     /// The first key that is not among it any more.
     pub(crate) end: Option<&'a [u8]>,
@@ -75,51 +76,27 @@ fn try_write(
     output: &mut Output<'_>,
     begun: &mut Vec<u64>,
 ) -> Result<Option<Vec<Arc<TableFile>>>> {
-    let mut tables = Vec::new();
-    let mut builder: Option<(u64, TableBuilder)> = None;
-    let mut last_key = Vec::new();
-    let mut bounds = output.bounds;
+    let mut tables = Tables::new(output, retention.kept_ranges().clone(), begun);
+    let end = tables.output.end;
     let mut count = 0u32;
-    while cursor.is_valid() && output.end.is_none_or(|end| cursor.key() < end) {
+    while cursor.is_valid() && end.is_none_or(|end| cursor.key() < end) {
         count = count.wrapping_add(1);
-        if count.is_multiple_of(1024) && (output.stopped)() {
+        if count.is_multiple_of(1024) && (tables.output.stopped)() {
             return Ok(None);
         }
-        if let Some((_, table)) = &mut builder
-            && let Some((key, trailer)) = take_block(cursor, retention, bounds, table, output)?
-        {
+        if let Some((key, trailer)) = tables.take_block(cursor, retention)? {
             let is_kept = retention.keeps(&key, trailer, &mut is_deepest);
             debug_assert!(is_kept, "a put of a new key");
-            last_key = key;
             cursor.pass_block()?;
             continue;
         }
         let (key, trailer): (&[u8], Trailer) = (cursor.key(), cursor.trailer());
         if retention.keeps(key, trailer, &mut is_deepest) {
-            let passed = bounds.iter().take_while(|bound| bound.as_slice() <= key).count();
-            bounds = &bounds[passed..];
-            let is_full = |table: &TableBuilder| table.is_full(output.limits) && last_key != key;
-            if builder.as_ref().is_some_and(|(_, table)| passed > 0 || is_full(table)) {
-                let (id, table) = builder.take().expect("just seen");
-                tables.push(Written::finish(id, table, output)?);
-            }
-            if builder.is_none() {
-                builder = Some(begin(output, begun)?);
-            }
-            let (_, table) = builder.as_mut().expect("just made");
-            let (trailer, value) =
-                output.values.place(key, trailer, cursor.value(), output.next_id)?;
-            table.add(key, trailer, value)?;
-            if table.is_full(output.limits) {
-                last_key.clear();
-                last_key.extend_from_slice(key);
-            }
+            tables.add(key, trailer, cursor.value())?;
         }
         cursor.next()?;
     }
-    if let Some((id, table)) = builder {
-        tables.push(Written::finish(id, table, output)?);
-    }
+    let tables = tables.finish()?;
     output.values.finish()?;
     if let Some(aside) = &output.aside {
         aside.finish()?;
@@ -128,35 +105,191 @@ fn try_write(
     Ok(Some(tables.into_iter().map(|table| table.known(output)).collect()))
 }
 
-/// Adds the block that begins with the present entry, if it goes as a whole: a merge keeps all of its entries as they are.
-/// Gives the last of them.
-fn take_block(
-    cursor: &impl EntryCursor,
-    retention: &Retention,
-    bounds: &[Vec<u8>],
-    table: &mut TableBuilder,
-    output: &Output<'_>,
-) -> Result<Option<(Vec<u8>, Trailer)>> {
-    let Some(block) = cursor.block() else { return Ok(None) };
-    if retention.is_at(cursor.key()) || table.is_full(output.limits) {
-        return Ok(None);
-    }
-    let bound = bounds.first().map(Vec::as_slice);
-    let until = [bound, output.end].into_iter().flatten().min();
-    table.add_block(&block, until, output.values.shortest())
+/// Tables that are being written, one behind the other.
+///
+/// A table ends at a bound, or behind a key, the last one of an entry or the first one of a range tombstone, and the next one
+/// begins with the key that follows: so what is left of range tombstones on both sides has no key in common, and neither have
+/// the tables.
+struct Tables<'o, 'a> {
+    output: &'o mut Output<'a>,
+    ranges: Fragments,
+    /// The first fragment that begins behind all that was written.
+    next_range: usize,
+    /// Where tables end, whatever they have.
+    bounds: Vec<Arc<[u8]>>,
+    /// The first of them that is behind all that was written.
+    next_bound: usize,
+    /// Where the range of keys of the present table begins.
+    from: Arc<[u8]>,
+    builder: Option<(u64, TableBuilder)>,
+    /// The last key of the present table, once that is full.
+    last_key: Vec<u8>,
+    written: Vec<Written>,
+    /// The numbers of all tables that were begun.
+    begun: &'o mut Vec<u64>,
 }
 
-/// Begins a table.
-fn begin(output: &mut Output<'_>, begun: &mut Vec<u64>) -> Result<(u64, TableBuilder)> {
-    let id = (output.next_id)();
-    let file = Valve::over_if(output.valve, output.home.create(id)?);
-    begun.push(id);
-    let file = match &output.aside {
-        Some(aside) => aside.behind(file),
-        None => file,
-    };
-    let identity = output.home.identity_of(id);
-    Ok((id, TableBuilder::new(file, identity, output.options)?))
+impl<'o, 'a> Tables<'o, 'a> {
+    fn new(output: &'o mut Output<'a>, ranges: Fragments, begun: &'o mut Vec<u64>) -> Self {
+        let bounds = match ranges.is_empty() {
+            true => output.bounds.iter().map(|bound| bound.as_slice().into()).collect(),
+            false => just_below(output.bounds),
+        };
+        Self {
+            output,
+            ranges,
+            next_range: 0,
+            bounds,
+            next_bound: 0,
+            from: Arc::new([]),
+            builder: None,
+            last_key: Vec::new(),
+            written: Vec::new(),
+            begun,
+        }
+    }
+
+    /// Adds an entry behind the last one.
+    #[inline]
+    fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        self.add_ranges(Some(key))?;
+        self.make_room(key)?;
+        let (_, table) = self.builder.as_mut().expect("just made");
+        let (trailer, value) =
+            self.output.values.place(key, trailer, value, self.output.next_id)?;
+        table.add(key, trailer, value)?;
+        self.note(key);
+        Ok(())
+    }
+
+    /// Adds the block that begins with the present entry, if it goes as a whole: a merge keeps all of its entries as they are,
+    /// and no range tombstone begins, ends or lies among them. Gives the last of them.
+    fn take_block(
+        &mut self,
+        cursor: &impl EntryCursor,
+        retention: &mut Retention,
+    ) -> Result<Option<(Vec<u8>, Trailer)>> {
+        let Some((_, table)) = &mut self.builder else { return Ok(None) };
+        let Some(block) = cursor.block() else { return Ok(None) };
+        let key = cursor.key();
+        let is_due = |next: Fragment<'_>| **next.start < *key;
+        if retention.is_at(key)
+            || table.is_full(self.output.limits)
+            || self.ranges.get(self.next_range).is_some_and(is_due)
+        {
+            return Ok(None);
+        }
+        let Some(covered) = retention.uncovered(key) else { return Ok(None) };
+        let bound = self.bounds.get(self.next_bound).map(|bound| &**bound);
+        let until = [bound, self.output.end, covered.key()].into_iter().flatten().min();
+        let last = table.add_block(&block, until, self.output.values.shortest())?;
+        if let Some((key, _)) = &last {
+            self.note(key);
+        }
+        Ok(last)
+    }
+
+    /// Makes room for the fragments that begin below `key`, or all that are left.
+    #[inline]
+    fn add_ranges(&mut self, key: Option<&[u8]>) -> Result<()> {
+        while let Some(fragment) = self.ranges.get(self.next_range)
+            && key.is_none_or(|key| **fragment.start < *key)
+        {
+            let len = fragment.start.len() + fragment.end.key().map_or(0, <[u8]>::len);
+            let (start, numbers) = (Arc::clone(fragment.start), size_of_val(fragment.seqnos));
+            self.next_range += 1;
+            self.make_room(&start)?;
+            let (_, table) = self.builder.as_mut().expect("just made");
+            table.expect_ranges(len + numbers);
+            self.note(&start);
+        }
+        Ok(())
+    }
+
+    /// Ends the table if what is at `key` may not go there, or if it is full and that may go to the next one; begins one if
+    /// there is none.
+    #[inline]
+    fn make_room(&mut self, key: &[u8]) -> Result<()> {
+        self.pass_bounds(Some(key))?;
+        let is_full = |(_, table): &(u64, TableBuilder)| table.is_full(self.output.limits);
+        if self.builder.as_ref().is_some_and(is_full) && self.last_key != key {
+            let end = End::behind(&self.last_key);
+            self.end_table(&end)?;
+            self.from = end.key().expect("there is a key behind each").into();
+        }
+        if self.builder.is_none() { self.begin_table() } else { Ok(()) }
+    }
+
+    /// Ends tables at the bounds that are not above `key`, or at all that are left. Where a range tombstone reaches over one,
+    /// the next table begins with that.
+    #[inline]
+    fn pass_bounds(&mut self, key: Option<&[u8]>) -> Result<()> {
+        while let Some(bound) = self.bounds.get(self.next_bound)
+            && key.is_none_or(|key| **bound <= *key)
+        {
+            self.next_bound += 1;
+            if self.builder.is_some() {
+                let bound = Arc::clone(bound);
+                self.end_table(&End::Before(Arc::clone(&bound)))?;
+                if self.ranges.newest(&bound, Seqno::MAX) > 0 {
+                    self.begin_table()?;
+                    self.note(&bound);
+                }
+                self.from = bound;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of the last key, if the table is full.
+    #[inline]
+    fn note(&mut self, key: &[u8]) {
+        if self.builder.as_ref().is_some_and(|(_, table)| table.is_full(self.output.limits)) {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+        }
+    }
+
+    fn begin_table(&mut self) -> Result<()> {
+        let output = &mut *self.output;
+        let id = (output.next_id)();
+        let file = Valve::over_if(output.valve, output.home.create(id)?);
+        self.begun.push(id);
+        let file = match &output.aside {
+            Some(aside) => aside.behind(file),
+            None => file,
+        };
+        let identity = output.home.identity_of(id);
+        self.builder = Some((id, TableBuilder::new(file, identity, output.options)?));
+        Ok(())
+    }
+
+    /// Completes the table, whose range of keys ends at `end`.
+    fn end_table(&mut self, end: &End) -> Result<()> {
+        if let Some((id, mut table)) = self.builder.take() {
+            table.set_ranges(self.ranges.clip(&self.from, end));
+            self.written.push(Written::finish(id, table, self.output)?);
+        }
+        Ok(())
+    }
+
+    /// Completes the last table.
+    fn finish(mut self) -> Result<Vec<Written>> {
+        self.add_ranges(None)?;
+        self.pass_bounds(None)?;
+        self.end_table(&End::Never)?;
+        Ok(self.written)
+    }
+}
+
+/// Bounds of which each has a largest key below it, so that range tombstones may be cut there: those that have none are moved a
+/// little towards the front, where there are hardly any keys.
+fn just_below(bounds: &[Vec<u8>]) -> Vec<Arc<[u8]>> {
+    let mut bounds: Vec<Arc<[u8]>> =
+        bounds.iter().map(|bound| follower_below(bound).into()).collect();
+    bounds.sort();
+    bounds.dedup();
+    bounds
 }
 
 /// A table that was written, and what it refers to, while the value files are not complete.
@@ -177,3 +310,6 @@ impl Written {
         TableFile::with_values(self.meta, values, Arc::clone(output.home))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,8 @@
 //!    is to be a dictionary, the first blocks wait for it.
 //!    A block of another table may be appended [whole](super::whole).
 //! 3. The hash of every new user key is kept for the filter.
-//! 4. At the end the index, the filter, the properties, the dictionary and the footer follow, and the file is synced.
+//! 4. At the end the index, the filter, the properties, the dictionary, the points, range tombstones and the footer follow, and
+//!    the file is synced.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use super::index::IndexBuilder;
 use super::packing::{Full, Packing};
 use super::points::PointsBuilder;
 use super::properties::Properties;
-use super::stored;
 use super::whole::Whole;
-use crate::base::{Trailer, hash};
+use super::{ranges, stored};
+use crate::base::{Fragments, Trailer, hash};
 use crate::error::{Error, Result};
 use crate::filter::FilterBuilder;
 use crate::iter::StoredBlock;
@@ -100,6 +101,9 @@ pub(crate) struct TableBuilder {
     filter: FilterBuilder,
     points: PointsBuilder,
     wants_points: Option<bool>,
+    ranges: Fragments,
+    /// About the bytes of range tombstones that are still to be set.
+    ranges_len: usize,
     properties: Properties,
     /// The last block, if it came as a whole, until the entry behind it is known.
     whole: Option<Behind>,
@@ -140,6 +144,8 @@ impl TableBuilder {
             filter: FilterBuilder::new(options.filter, options.filter_bits),
             points: PointsBuilder::default(),
             wants_points: options.points,
+            ranges: Fragments::default(),
+            ranges_len: 0,
             properties: Properties::default(),
             whole: None,
         })
@@ -249,6 +255,16 @@ impl TableBuilder {
         }
     }
 
+    /// Counts range tombstones that will take about so many bytes, for [`is_full`](Self::is_full).
+    pub(crate) fn expect_ranges(&mut self, bytes: usize) {
+        self.ranges_len += bytes;
+    }
+
+    /// Has the table hold range tombstones.
+    pub(crate) fn set_ranges(&mut self, fragments: Fragments) {
+        self.ranges = fragments;
+    }
+
     /// Whether the table is to be ended.
     #[inline]
     pub(crate) fn is_full(&self, limits: TableLimits) -> bool {
@@ -257,12 +273,16 @@ impl TableBuilder {
 
     /// The bytes of memory of what is kept of keys until the table is complete.
     fn memory(&self) -> usize {
-        self.index.len() + self.filter.memory() + self.points.memory()
+        self.index.len() + self.filter.memory() + self.points.memory() + self.ranges_len
     }
 
     /// The file's length if it were finished now, in bytes; close, but not exact.
     pub(crate) fn estimated_len(&self) -> u64 {
-        let rest = self.packing.waiting() + self.block.len() + self.index.len() + Footer::LEN;
+        let rest = self.packing.waiting()
+            + self.block.len()
+            + self.index.len()
+            + self.ranges_len
+            + Footer::LEN;
         self.out.position() + rest as u64 + self.filter.encoded_len()
     }
 
@@ -275,6 +295,7 @@ impl TableBuilder {
             self.properties.largest.clone_from(largest);
             self.end_whole(None);
         }
+        self.properties.cover(&self.ranges);
         self.train()?;
         let data = self.out.position();
         let index = mem::take(&mut self.index).finish();
@@ -293,6 +314,10 @@ impl TableBuilder {
             footer.set(Part::Dictionary, self.write_part(dictionary)?);
         }
         footer.set(Part::Points, self.write_points()?);
+        if !self.ranges.is_empty() {
+            let part = ranges::encode(&self.ranges);
+            footer.set(Part::Ranges, self.write_part(part)?);
+        }
         self.out.append(&footer.encode(self.identity))?;
         let len = self.out.position();
         self.out.finish()?;

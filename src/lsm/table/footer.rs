@@ -1,16 +1,17 @@
 //! The last bytes of a table: where its parts are, whose it is, and that it is a table.
 //!
 //! ```text
-//!  0  lengths           6 x u64  of the parts, as stored, in the order of the file: data blocks, index, filter,
-//!                                  properties, dictionary, points. They follow each other without gaps. A filter,
-//!                                  dictionary or points of length 0 are absent
-//! 48  identity          u64
-//! 56  checksum          u32      crc32c of all other bytes of the footer, bound to the identity and the footer's offset
-//! 60  version           u32
-//! 64  magic             8 bytes
+//!  0  lengths           7 x u64  of the parts, as stored, in the order of the file: data blocks, index, filter,
+//!                                  properties, dictionary, points, ranges. They follow each other without gaps. A filter,
+//!                                  dictionary, points or ranges of length 0 are absent
+//! 56  identity          u64
+//! 64  checksum          u32      crc32c of all other bytes of the footer, bound to the identity and the footer's offset
+//! 68  version           u32
+//! 72  magic             8 bytes
 //! ```
 //!
-//! Version 1 has the first four lengths only, and is else the same.
+//! Version 2 has the first six lengths only, and version 1 the first four; else they are the same. A table without range
+//! tombstones is written in version 2, so that whoever can read it does.
 //!
 //! The version and the magic stand last, so that they are found whatever a later version puts in front.
 
@@ -20,8 +21,11 @@ use std::path::Path;
 use crate::base::checksum;
 use crate::error::{Error, Result};
 
-/// The newest format version that is read, and the one that is written.
-pub(super) const VERSION: u32 = 2;
+/// The newest format version that is read.
+const VERSION: u32 = 3;
+
+/// The version of tables without range tombstones.
+pub(super) const WITHOUT_RANGES: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"TURBtbl\x1a";
 
@@ -37,14 +41,19 @@ pub(super) enum Part {
     Properties,
     Dictionary,
     Points,
+    Ranges,
 }
 
 /// How many parts there are.
-const PARTS: usize = 6;
+const PARTS: usize = 7;
 
 /// How many parts tables of a version have.
 fn parts_of(version: u32) -> usize {
-    if version == 1 { 4 } else { PARTS }
+    match version {
+        1 => 4,
+        WITHOUT_RANGES => 6,
+        _ => PARTS,
+    }
 }
 
 /// The lengths of a table's parts, in bytes, and its format version.
@@ -55,17 +64,20 @@ pub(super) struct Footer {
 }
 
 impl Footer {
-    /// The most bytes of a footer, and those of the ones that are written.
+    /// The most bytes of a footer.
     pub(super) const LEN: usize = PARTS * 8 + END;
 
     /// A footer of parts without bytes.
     pub(super) fn new() -> Self {
-        Self { version: VERSION, lengths: [0; PARTS] }
+        Self { version: WITHOUT_RANGES, lengths: [0; PARTS] }
     }
 
     /// Sets the length of a part.
     pub(super) fn set(&mut self, part: Part, len: u64) {
         self.lengths[part as usize] = len;
+        if part == Part::Ranges && len > 0 {
+            self.version = VERSION;
+        }
     }
 
     /// Where a part is in the file.
@@ -160,13 +172,13 @@ mod tests {
 
     #[test]
     fn round_trip_and_every_flip() {
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             let mut footer = Footer { version, ..Footer::new() };
             footer.set(Part::Data, 1000);
             footer.set(Part::Index, 20);
             footer.set(Part::Properties, 30);
             let bytes = footer.encode(9);
-            assert_eq!(bytes.len(), if version == 1 { 56 } else { Footer::LEN });
+            assert_eq!(bytes.len(), [56, 72, Footer::LEN][version as usize - 1]);
             let len = 1050 + bytes.len() as u64;
             let longer = [&[7; 5][..], &bytes].concat();
             for bytes in [&bytes, &longer] {
@@ -190,9 +202,9 @@ mod tests {
             named[at + 8..at + 12].copy_from_slice(&sum.to_le_bytes());
             assert!(decode(&named, 9, len).is_err());
             let mut newer = bytes;
-            newer[at + 12] = 3;
+            newer[at + 12] = 4;
             let error = decode(&newer, 9, len).expect_err("newer");
-            assert!(matches!(error, Error::NewerFormat { found: 3, supported: 2, .. }));
+            assert!(matches!(error, Error::NewerFormat { found: 4, supported: 3, .. }));
         }
     }
 }

@@ -11,8 +11,8 @@ use super::block_cursor::BlockCursor;
 use super::footer::{Footer, Part};
 use super::index::Index;
 use super::points::{Lookup, PointIndex};
-use super::stored;
-use crate::base::{Trailer, View};
+use super::{ranges, stored};
+use crate::base::{End, Trailer, View};
 
 const IDENTITY: u64 = 7;
 /// The most keys that are looked for.
@@ -144,9 +144,30 @@ pub(crate) fn points(bytes: &[u8]) {
     }
 }
 
+/// Range tombstones.
+pub(crate) fn range_tombstones(bytes: &[u8]) {
+    stored_part(bytes);
+    let Ok(fragments) = ranges::decode(bytes) else { return };
+    assert!(!fragments.is_empty() && fragments.len() <= fragments.seqnos().len());
+    assert!(fragments.memory() + fragments.key_bytes() <= 100 * bytes.len() + 1000);
+    assert_eq!(ranges::decode(&ranges::encode(&fragments)), Ok(fragments.clone()));
+    let mut last = End::new(Some(&[]));
+    for fragment in fragments.iter() {
+        assert!(!last.is_above(fragment.start) && fragment.end.is_above(fragment.start));
+        assert!(ranges::last_below(fragment.end) >= fragment.start.to_vec());
+        assert_eq!(fragments.newest(fragment.start, u64::MAX), fragment.seqnos[0]);
+        let stretch = fragments.stretch(fragment.start, fragment.seqnos[0] - 1);
+        assert!(stretch.holds(fragment.start) && stretch.newest < fragment.seqnos[0]);
+        last = fragment.end.clone();
+    }
+    let (start, end) =
+        (bytes[..bytes.len().min(KEYS) / 2].into(), End::new(Some(&bytes[bytes.len() / 2..])));
+    assert!(fragments.clip(&start, &end).len() <= fragments.len());
+}
+
 /// The footer.
 pub(crate) fn footer(bytes: &[u8]) {
-    for parts in [4, 6] {
+    for parts in [4, 6, 7] {
         let Some(start) = bytes.len().checked_sub(8 * parts + 24) else { return };
         let bytes = &bytes[start..];
         let lengths = bytes.as_chunks::<8>().0[..parts].iter();
@@ -165,7 +186,7 @@ fn footer_at(bytes: &[u8], offset: u64) {
     if let Ok(footer) = decode(len) {
         assert!(footer.parts_len().is_some_and(|parts| parts < len));
         assert!(bytes.ends_with(&footer.encode(IDENTITY)));
-        assert!(footer.range(Part::Points).end < len);
+        assert!(footer.range(Part::Ranges).end < len);
         assert!(decode(len ^ 1).is_err());
     }
 }
@@ -176,9 +197,11 @@ pub(crate) mod seeds {
     use super::super::block_builder::BlockBuilder;
     use super::super::index::IndexBuilder;
     use super::super::points::PointsBuilder;
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::base::Kind;
     use crate::base::hash::hash64;
+    use crate::base::{Fragments, Kind, RangeTombstone, Span};
 
     fn trailer(seqno: u64) -> Trailer {
         Trailer::new(seqno, if seqno % 5 == 4 { Kind::Delete } else { Kind::Put })
@@ -250,20 +273,44 @@ pub(crate) mod seeds {
         indexes
     }
 
+    pub(crate) fn range_tombstones() -> Vec<Vec<u8>> {
+        let covering = |most: usize| {
+            move |covering: &BTreeSet<u64>, kept: &mut Vec<u64>| {
+                kept.extend(covering.iter().rev().take(most));
+            }
+        };
+        let mut parts = Vec::new();
+        for kind in 1..KINDS {
+            for most in [1, 3] {
+                let keys = keys(kind);
+                let tombstone = |(at, seqno): (usize, u64)| {
+                    let end = keys.get(at + 1 + at % 4).map(|end| &end[..]);
+                    RangeTombstone::new(Span { start: &keys[at], end }, seqno << (at % 40))
+                };
+                let tombstones: Vec<_> = (0..keys.len()).zip(1..).map(tombstone).collect();
+                parts.push(ranges::encode(&Fragments::of(&tombstones, covering(most))));
+            }
+        }
+        parts
+    }
+
     pub(crate) fn footers() -> Vec<Vec<u8>> {
         let lengths = [[0, 20, 0, 30], [4096, 100, 65, 50], [1 << 40, 1 << 30, 1 << 28, 1 << 10]];
         let mut footers = Vec::new();
         for [data, index, filter, properties] in lengths {
-            for version in [1, 2] {
+            for version in [1, 2, 3] {
                 let mut footer = Footer::new();
                 footer.version = version;
                 footer.set(Part::Data, data);
                 footer.set(Part::Index, index);
                 footer.set(Part::Filter, filter);
                 footer.set(Part::Properties, properties);
-                if version == 2 {
+                if version > 1 {
                     footer.set(Part::Dictionary, data / 7);
                     footer.set(Part::Points, index / 3);
+                }
+                if version > 2 {
+                    footer.set(Part::Ranges, index / 2);
                 }
                 footers.push(footer.encode(IDENTITY));
             }

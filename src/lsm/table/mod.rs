@@ -1,7 +1,7 @@
 //! The table: an immutable file of entries in order.
 //!
 //! ```text
-//! data blocks | index | filter | properties | dictionary | points | footer
+//! data blocks | index | filter | properties | dictionary | points | ranges | footer
 //!
 //! data block   4 KiB or so of entries, or one larger entry                     block.rs
 //! index        finds the one block that can hold a key                         index.rs
@@ -9,6 +9,7 @@
 //! properties   counts, the smallest and largest key, how blocks are compressed properties.rs
 //! dictionary   what compressed blocks have in common; may be missing           packing.rs
 //! points       where in its block each key's newest entry is; may be missing    points.rs
+//! ranges       range tombstones; may be missing                                ranges.rs
 //! footer       the lengths of the parts, identity, version, magic              footer.rs
 //! ```
 //!
@@ -24,6 +25,7 @@
 //! 1. Entries are in strict order of [`compare`](crate::base::key::compare), across blocks too.
 //! 2. A block's last entry is not behind its separator; the next block's first entry is.
 //! 3. The filter and the points hold every user key.
+//! 4. All keys that range tombstones cover are in the table's range of keys.
 
 mod block;
 mod block_builder;
@@ -38,6 +40,7 @@ mod key_file;
 mod packing;
 mod points;
 mod properties;
+mod ranges;
 mod reader;
 mod stored;
 #[cfg(test)]
@@ -51,7 +54,8 @@ use crate::error::Error;
 
 pub(crate) use builder::{TableBuilder, TableLimits, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
-pub(crate) use reader::{Found, Kept, Place, Table};
+pub(crate) use ranges::{follower_below, last_below};
+pub(crate) use reader::{Found, Kept, Place, Table, unless_deleted};
 
 /// Bytes that are not what was written, and why; where they are is known one floor above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

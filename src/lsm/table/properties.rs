@@ -5,17 +5,20 @@
 //! key bytes varint | value bytes varint
 //! smallest key, its length in front as varint | largest key, likewise
 //! codec u8: of the data blocks that are compressed; 0 if none is. Not in version 1
+//! ranges varint: how many range tombstones there are. Only in version 3
 //! ```
 
-use super::Damage;
+use super::footer::WITHOUT_RANGES;
+use super::{Damage, ranges};
 use crate::base::key::MAX_SEQNO;
-use crate::base::{Kind, Seqno, Trailer, varint};
+use crate::base::{Fragments, Kind, Seqno, Trailer, varint};
 use crate::codec::Codec;
 
-/// What a table holds, counted when it was written. All is zero or empty in a table without entries.
+/// What a table holds, counted when it was written. All is zero or empty in a table that holds nothing. Keys and numbers from the
+/// smallest to the largest are those of entries and of range tombstones.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Properties {
-    /// The number of entries, tombstones among them.
+    /// The number of entries, tombstones among them; range tombstones are none.
     pub(crate) entries: u64,
     /// How many of them are tombstones.
     pub(crate) tombstones: u64,
@@ -25,12 +28,14 @@ pub(crate) struct Properties {
     pub(crate) key_bytes: u64,
     /// The bytes of all values.
     pub(crate) value_bytes: u64,
-    /// The smallest user key.
+    /// The smallest user key, or the first that a range tombstone covers.
     pub(crate) smallest: Vec<u8>,
-    /// The largest user key.
+    /// The largest user key, or one that is not below any that a range tombstone covers.
     pub(crate) largest: Vec<u8>,
     /// How the data blocks that are compressed were.
     pub(crate) codec: Option<Codec>,
+    /// How many range tombstones there are, each counted for each piece of its range.
+    pub(crate) ranges: u64,
 }
 
 impl Properties {
@@ -60,6 +65,33 @@ impl Properties {
         self.value_bytes += value_len as u64;
     }
 
+    /// Counts the range tombstones of the table. All entries have been counted.
+    pub(super) fn cover(&mut self, fragments: &Fragments) {
+        let pieces = || fragments.iter();
+        let (Some(first), Some(last)) = (pieces().next(), pieces().next_back()) else { return };
+        let smallest = first.start.to_vec();
+        // A start may lie behind all keys there are.
+        let largest = ranges::last_below(last.end).max(last.start.to_vec());
+        let numbers = fragments.seqnos().iter().copied();
+        let (oldest, newest) = (numbers.clone().min(), numbers.max().unwrap_or(0));
+        let is_empty = self.entries == 0;
+        if is_empty || smallest < self.smallest {
+            self.smallest = smallest;
+        }
+        self.largest = largest.max(std::mem::take(&mut self.largest));
+        let oldest = oldest.unwrap_or(0);
+        self.smallest_seqno = if is_empty { oldest } else { oldest.min(self.smallest_seqno) };
+        self.largest_seqno = newest.max(self.largest_seqno);
+        self.ranges = fragments.seqnos().len() as u64;
+    }
+
+    /// Whether range tombstones are those that it counts, and lie in its range of keys and numbers.
+    pub(super) fn fits(&self, fragments: &Fragments) -> bool {
+        let mut own = Self { ranges: 0, ..self.clone() };
+        own.cover(fragments);
+        own == *self
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let numbers = [
@@ -76,6 +108,9 @@ impl Properties {
         varint::put_prefixed(&mut out, &self.smallest);
         varint::put_prefixed(&mut out, &self.largest);
         out.push(self.codec.map_or(0, |codec| codec as u8));
+        if self.ranges > 0 {
+            varint::put(&mut out, self.ranges);
+        }
         out
     }
 
@@ -97,6 +132,7 @@ impl Properties {
             smallest: varint::take_prefixed(rest)?.to_vec(),
             largest: varint::take_prefixed(rest)?.to_vec(),
             codec: if version == 1 { None } else { take_codec(rest)? },
+            ranges: if version <= WITHOUT_RANGES { 0 } else { varint::take(rest)? },
         })
     }
 

@@ -16,9 +16,9 @@ use super::index::Index;
 use super::points::{Lookup, PointIndex, Position};
 use super::properties::Properties;
 use super::stored::{self, Unpacker};
-use super::{Damage, ReadMode, TableCursor, key_file};
+use super::{Damage, ReadMode, TableCursor, key_file, ranges};
 use crate::base::prefetch::{prefetch, prefetch_end};
-use crate::base::{Seqno, Slice, Trailer, View};
+use crate::base::{Fragments, Kind, Seqno, Slice, Trailer, View};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::codec::Codec;
 use crate::error::{Error, Result};
@@ -55,6 +55,8 @@ pub(super) struct Parts {
     /// `None` if there is none, or it is not kept.
     pub(super) points: Option<PointIndex>,
     pub(super) properties: Properties,
+    /// Range tombstones, if there are any.
+    pub(super) ranges: Option<Arc<Fragments>>,
     /// For blocks that are compressed.
     pub(super) unpacker: Option<Unpacker>,
 }
@@ -157,10 +159,22 @@ impl Table {
     /// [`hash64`](crate::base::hash::hash64) of the key. Reads at most one block, two if a newer version is in the way.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], hash: u64, at: Seqno) -> Result<Found> {
-        match self.place_of(key, hash, at)? {
-            Some(place) => self.find_at(place, key, at),
-            None => Ok(None),
-        }
+        let found = match self.place_of(key, hash, at)? {
+            Some(place) => self.find_at(place, key, at)?,
+            None => None,
+        };
+        Ok(unless_deleted(found, self.deleted(key, at)))
+    }
+
+    /// The newest range tombstone that covers `key` and was written up to `at`; 0 if there is none.
+    #[inline]
+    pub(crate) fn deleted(&self, key: &[u8], at: Seqno) -> Seqno {
+        self.parts.ranges.as_ref().map_or(0, |ranges| ranges.newest(key, at))
+    }
+
+    /// The range tombstones, if there are any.
+    pub(crate) fn ranges(&self) -> Option<&Arc<Fragments>> {
+        self.parts.ranges.as_ref()
     }
 
     #[inline]
@@ -353,13 +367,14 @@ impl Table {
     /// The bytes of memory kept for as long as the table is open: index and filter, as far as they stay, and what goes
     /// with them.
     pub(crate) fn memory(&self) -> usize {
-        let Parts { footer: _, index, filter, points, properties, unpacker } = &self.parts;
+        let Parts { footer: _, index, filter, points, properties, ranges, unpacker } = &self.parts;
         size_of::<Self>()
             + index.memory()
             + filter.as_ref().map_or(0, Filter::memory)
             + points.as_ref().map_or(0, PointIndex::memory)
             + properties.smallest.len()
             + properties.largest.len()
+            + ranges.as_ref().map_or(0, |ranges| ranges.memory() + ranges.key_bytes())
             + unpacker.as_ref().map_or(0, Unpacker::memory)
             + self.lent.as_ref().map_or(0, |lent| size_of_val(&lent.plain[..]))
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
@@ -487,7 +502,41 @@ impl Parts {
             true => points_of(file, identity, &footer, kept.points)?,
             false => None,
         };
-        Ok(Self { footer, index, filter, points, properties, unpacker })
+        let ranges = ranges_of(file, identity, &footer, &properties)?;
+        Ok(Self { footer, index, filter, points, properties, ranges, unpacker })
+    }
+}
+
+/// The range tombstones, if there are any.
+fn ranges_of(
+    file: &dyn File,
+    identity: u64,
+    footer: &Footer,
+    properties: &Properties,
+) -> Result<Option<Arc<Fragments>>> {
+    let range = footer.range(Part::Ranges);
+    let content = |stored: View| {
+        stored::check(&stored, identity, range.start)?;
+        ranges::decode(stored::content(&stored)?)
+    };
+    let fragments = match range.is_empty() {
+        true => Ok(Fragments::default()),
+        false => content(file.view(range.clone())?),
+    };
+    let fitting = fragments.and_then(|fragments| match properties.fits(&fragments) {
+        true => Ok((!fragments.is_empty()).then(|| Arc::new(fragments))),
+        false => Err(Damage("the range tombstones are not those that the properties tell of")),
+    });
+    fitting.map_err(|damage| damage.at(file.path(), range.start))
+}
+
+/// What was found of a key whose newest range tombstone is `deleted`; 0 if there is none.
+#[inline]
+pub(crate) fn unless_deleted(found: Found, deleted: Seqno) -> Found {
+    match found {
+        Some((trailer, value)) if trailer.seqno() >= deleted => Some((trailer, value)),
+        _ if deleted > 0 => Some((Trailer::new(deleted, Kind::Delete), Slice::from(&[][..]))),
+        _ => None,
     }
 }
 

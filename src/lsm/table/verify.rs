@@ -136,6 +136,9 @@ impl Audit<'_> {
         if let Some((key, _)) = self.last {
             self.counted.largest = key;
         }
+        if let Some(ranges) = &self.parts.ranges {
+            self.counted.cover(ranges);
+        }
         if self.counted != self.parts.properties {
             return Err(Damage("the properties do not tell what the table holds"));
         }

@@ -3,13 +3,14 @@
 //! ```text
 //! edit     := persisted, next id, removed count, removed ids, added count, added tables
 //! table    := level, run, id, length, entries, tombstones, smallest seqno, largest seqno,
-//!             smallest key (length in front), largest key (length in front), share count, shares
+//!             smallest key (length in front), largest key (length in front), share count, shares,
+//!             range tombstones
 //! share    := id of a value file, length of the file, bytes of the records in it that the table refers to
 //! snapshot := an edit that adds everything
 //! ```
 //! All integers are varints. An edit is one atomic change: what a flush or a compaction adds and removes is
 //! there together or not at all. Version 1 has no runs, each table of level 0 is one, numbered like the table, and every
-//! other level is the run 0; and tables have no shares.
+//! other level is the run 0; and tables have no shares. Version 2 has no range tombstones.
 //!
 //! Thread safety: one owner, behind the tree's install lock.
 
@@ -26,7 +27,7 @@ use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits};
 use crate::lsm::values::{Share, ValueFile};
 
-const KIND: EditKind = EditKind { name: "manifest", version: 2 };
+const KIND: EditKind = EditKind { name: "manifest", version: 3 };
 
 /// One change of the version.
 #[derive(Clone, Debug, Default)]
@@ -173,7 +174,7 @@ impl Numbers {
             let level =
                 usize::try_from(varint::take(bytes)?).ok().filter(|&level| level < LEVELS)?;
             let run = if format > 1 { Some(varint::take(bytes)?) } else { None };
-            let meta = TableMeta {
+            let mut meta = TableMeta {
                 id: varint::take(bytes)?,
                 len: varint::take(bytes)?,
                 entries: varint::take(bytes)?,
@@ -182,6 +183,7 @@ impl Numbers {
                 largest_seqno: varint::take(bytes)?,
                 smallest: varint::take_prefixed(bytes)?.to_vec(),
                 largest: varint::take_prefixed(bytes)?.to_vec(),
+                ranges: 0,
             };
             let run = run.unwrap_or(if level == 0 { meta.id } else { 0 });
             let has_numbers =
@@ -194,6 +196,9 @@ impl Numbers {
                 for _ in 0..varint::take(bytes)? {
                     values.push(self.take_share(bytes, home, version, &mut new_files)?);
                 }
+            }
+            if format > 2 {
+                meta.ranges = varint::take(bytes)?;
             }
             if !values.is_sorted_by(|a, b| a.file.id() < b.file.id()) {
                 return None;
@@ -254,6 +259,7 @@ fn encode(numbers: Numbers, removed: &[u64], added: &[(Place, Arc<TableFile>)]) 
                 varint::put(&mut out, number);
             }
         }
+        varint::put(&mut out, meta.ranges);
     }
     out
 }
@@ -543,17 +549,23 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_of_version_1_has_no_value_files() {
+    fn edits_of_earlier_versions_have_no_range_tombstones_and_no_value_files() {
         let home = sample::home();
         let table = sample::table(&home, 1, (b"a", b"b"), 100, 1);
         let numbers = Numbers { persisted: 1, next_id: 10 };
         let mut bytes = encode(numbers, &[], &[(NEWEST, table)]);
+        let decode = |bytes: &[u8]| {
+            let decoded = |&format: &u32| {
+                Numbers::default().decode(bytes, format, &home, &Version::default()).is_some()
+            };
+            (1..=3).filter(decoded).collect::<Vec<_>>()
+        };
+        assert_eq!(decode(&bytes), [3]);
+        assert_eq!(bytes.pop(), Some(0), "no range tombstones");
+        assert_eq!(decode(&bytes), [2]);
         assert_eq!(bytes.pop(), Some(0), "no shares");
         assert_eq!(bytes.remove(5), 1, "no run");
-        let decode = |format| {
-            Numbers::default().decode(&bytes, format, &home, &Version::default()).is_some()
-        };
-        assert!(decode(1) && !decode(2));
+        assert_eq!(decode(&bytes), [1]);
     }
 
     /// What a decoded edit says; `None` if it was refused.
@@ -586,7 +598,7 @@ mod tests {
         let version = version.with(&edit.removed, &edit.added).unwrap();
         manifest.record(&edit, &version).unwrap();
         let error = EditLog::read(&*home.fs, &home.dir, old).unwrap_err();
-        assert!(matches!(error, Error::NewerFormat { found: 2, .. }), "{error}");
+        assert!(matches!(error, Error::NewerFormat { found: 3, .. }), "{error}");
         assert_eq!(places(&Manifest::open(&home, DATABASE).unwrap().1), [(0, 7), (6, 0)]);
     }
 
@@ -619,7 +631,8 @@ mod tests {
                 .iter()
                 .map(|&((level, run), id, (len, seqno))| {
                     let table = sample::table(&home, id, (b"", &id.to_le_bytes()), len, seqno);
-                    (Place { level, run }, table)
+                    let meta = TableMeta { ranges: len / 3, ..table.meta.clone() };
+                    (Place { level, run }, TableFile::with_values(meta, Vec::new(), Arc::clone(&home)))
                 })
                 .collect();
             let bytes = encode(Numbers { persisted, next_id: 100 }, &removed, &added);

@@ -41,6 +41,8 @@ struct Shared {
     prefix: Vec<u8>,
     /// The heads of the largest keys, behind the prefix: a search looks at few keys besides.
     heads: Vec<u64>,
+    /// Those that have range tombstones.
+    ranged: Vec<Arc<TableFile>>,
 }
 
 impl Run {
@@ -52,13 +54,20 @@ impl Run {
         let (first, last) = (&tables[0].meta.largest, &tables[tables.len() - 1].meta.largest);
         let prefix = first[..common_prefix_len(first, last)].to_vec();
         let heads = tables.iter().map(|table| head_behind(&prefix, &table.meta.largest)).collect();
-        Some(Self { place, shared: Arc::new(Shared { tables, prefix, heads }) })
+        let ranged = tables.iter().filter(|table| table.meta.ranges > 0).cloned().collect();
+        Some(Self { place, shared: Arc::new(Shared { tables, prefix, heads, ranged }) })
     }
 
     /// Its tables, in the order of their keys.
     #[inline]
     pub(crate) fn tables(&self) -> &[Arc<TableFile>] {
         &self.shared.tables
+    }
+
+    /// Those of its tables that have range tombstones, in the order of their keys.
+    #[inline]
+    pub(crate) fn ranged(&self) -> &[Arc<TableFile>] {
+        &self.shared.ranged
     }
 
     /// The table that may hold `key`.
@@ -74,7 +83,7 @@ impl Run {
 
     /// The first table whose largest key is not below `key`.
     fn first_reaching(&self, key: &[u8]) -> usize {
-        let Shared { tables, prefix, heads } = &*self.shared;
+        let Shared { tables, prefix, heads, .. } = &*self.shared;
         let head = head_behind(prefix, key);
         let from = heads.partition_point(|&other| other < head);
         let same = heads[from..].partition_point(|&other| other == head);

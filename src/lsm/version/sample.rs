@@ -42,6 +42,7 @@ pub(crate) fn table(
         largest: largest.to_vec(),
         smallest_seqno: seqno,
         largest_seqno: seqno,
+        ranges: 0,
     };
     TableFile::new(meta, Arc::clone(home))
 }

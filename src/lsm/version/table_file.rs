@@ -35,6 +35,8 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Vec<u8>,
     pub(crate) smallest_seqno: Seqno,
     pub(crate) largest_seqno: Seqno,
+    /// How many range tombstones it has.
+    pub(crate) ranges: u64,
 }
 
 impl TableMeta {
@@ -48,6 +50,7 @@ impl TableMeta {
             largest: summary.properties.largest,
             smallest_seqno: summary.properties.smallest_seqno,
             largest_seqno: summary.properties.largest_seqno,
+            ranges: summary.properties.ranges,
         }
     }
 }
@@ -194,6 +197,7 @@ impl TableFile {
             && meta.tombstones == found.tombstones
             && meta.smallest == found.smallest
             && meta.largest == found.largest
+            && meta.ranges == found.ranges
             && (meta.smallest_seqno, meta.largest_seqno) == numbers;
         if agrees {
             return Ok(());

@@ -136,9 +136,15 @@ impl Rig {
     }
 }
 
+/// Returns when the thread is held: while the job waits, pressing ones go before it.
 fn hold(workers: &Workers) -> Sender<()> {
     let (sender, receiver) = channel::<()>();
-    workers.submit(&Arc::default(), move || receiver.recv().unwrap_or_default());
+    let (begun, is_begun) = channel();
+    workers.submit(&Arc::default(), move || {
+        begun.send(()).unwrap_or_default();
+        receiver.recv().unwrap_or_default();
+    });
+    is_begun.recv().unwrap();
     sender
 }
 

@@ -362,7 +362,7 @@ fn newer_formats_are_refused_and_stay_as_they_are() {
     let setup = Setup::on(Arc::clone(&fs));
     setup.start().1.put("k", "v").unwrap();
     for (name, edits, version) in
-        [("catalog-", Some("catalog"), 1), ("manifest-", Some("manifest"), 2), (".log", None, 2)]
+        [("catalog-", Some("catalog"), 1), ("manifest-", Some("manifest"), 3), (".log", None, 2)]
     {
         let fork = fs.fork();
         let (path, mut bytes) = file_named(&fork, name);
@@ -408,7 +408,7 @@ fn a_newer_table_is_refused_when_it_is_read() {
     };
     let (path, mut bytes) = fs.files().into_iter().find(tables).unwrap();
     let version = bytes.len() - 12;
-    bytes[version] = 3;
+    bytes[version] = 4;
     fs.write_file(&path, &bytes).unwrap();
     let database = setup.open();
     let keyspace = database.open_keyspace(NAME).unwrap();

@@ -1,8 +1,11 @@
 //! The model: all states that a group of keyspaces has been in, and which of them may be lost.
 
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 
 use turbidite::Slice;
+
+use super::operation::Change;
 
 /// A value, told by the number of the write that made it and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,15 +61,21 @@ impl<const N: usize> History<N> {
     }
 
     /// Adds the state after writes that are committed together.
-    pub(super) fn commit(&mut self, writes: &[(usize, Vec<u8>, Option<Value>)]) {
+    pub(super) fn commit(&mut self, writes: &[(usize, Change<Value>)]) {
         let mut next = self.now().clone();
-        for (keyspace, key, value) in writes {
-            let is_change = match value {
-                Some(value) => {
-                    next[*keyspace].insert(key.clone(), *value);
+        for (keyspace, change) in writes {
+            let map = &mut next[*keyspace];
+            let is_change = match change {
+                Change::Put(key, value) => {
+                    map.insert(key.clone(), *value);
                     true
                 }
-                None => next[*keyspace].remove(key).is_some(),
+                Change::Delete(key) => map.remove(key).is_some(),
+                Change::DeleteRange(bounds) => {
+                    let before = map.len();
+                    map.retain(|key, _| !bounds.contains(key));
+                    map.len() < before
+                }
             };
             if is_change {
                 self.touched[*keyspace] = self.states.len();

@@ -22,8 +22,19 @@ pub(super) const LOGGED: usize = setup::ENGINES.len();
 
 pub(super) type Key = Vec<u8>;
 
-/// A write: the keyspace, the key, and the length of the value or a deletion.
-pub(super) type Write = (usize, Key, Option<usize>);
+/// A range of keys.
+pub(super) type Bounds = (Bound<Key>, Bound<Key>);
+
+/// A write to a keyspace, with values of type `V`.
+#[derive(Clone, Debug)]
+pub(super) enum Change<V> {
+    Put(Key, V),
+    Delete(Key),
+    DeleteRange(Bounds),
+}
+
+/// A write: the keyspace, and what is done there, with the length of the value.
+pub(super) type Write = (usize, Change<usize>);
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -42,7 +53,7 @@ pub(super) enum Operation {
     /// Reads a range; the bits of the pattern say which end is taken next.
     Range {
         keyspace: usize,
-        bounds: (Bound<Key>, Bound<Key>),
+        bounds: Bounds,
         pattern: u8,
         old: Option<usize>,
     },
@@ -91,8 +102,12 @@ fn keyspace() -> impl Strategy<Value = usize> {
 
 fn write() -> impl Strategy<Value = Write> {
     let len = prop_oneof![1 => Just(0_usize), 8 => 1_usize..300, 2 => 1000_usize..70_000];
-    let value = prop_oneof![3 => len.prop_map(Some), 1 => Just(None)];
-    (keyspace(), key(), value)
+    let change = prop_oneof![
+        12 => (key(), len).prop_map(|(key, len)| Change::Put(key, len)),
+        4 => key().prop_map(Change::Delete),
+        1 => bounds().prop_map(Change::DeleteRange),
+    ];
+    (keyspace(), change)
 }
 
 fn durability() -> impl Strategy<Value = Durability> {
@@ -104,7 +119,7 @@ fn fill_len() -> impl Strategy<Value = usize> {
     prop_oneof![1 => 200_usize..1000, 4 => 2000_usize..30_000]
 }
 
-fn bounds() -> impl Strategy<Value = (Bound<Key>, Bound<Key>)> {
+fn bounds() -> impl Strategy<Value = Bounds> {
     let end = || {
         prop_oneof![
             Just(Bound::Unbounded),
@@ -126,6 +141,8 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         20 => write().prop_map(Write),
         10 => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
         5 => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
+        6 => (keyspace(), bounds())
+            .prop_map(|(keyspace, bounds)| Write((keyspace, Change::DeleteRange(bounds)))),
         8 => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),
         8 => (keyspace(), bounds(), any::<u8>(), old()).prop_map(
             |(keyspace, bounds, pattern, old)| Range { keyspace, bounds, pattern, old }

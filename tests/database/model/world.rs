@@ -10,7 +10,7 @@ use turbidite::{
 };
 
 use super::history::{History, Map, Value, agrees};
-use super::operation::{ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
+use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
 use crate::choices;
 use crate::setup::{Setup, assert_no_order, is_ordered};
 
@@ -180,40 +180,60 @@ impl World {
     /// Commits writes, as a batch if a durability is given.
     fn write(&mut self, writes: &[Write], durability: Option<Durability>) {
         let mut numbered = Vec::new();
-        for (keyspace, key, len) in writes {
+        for (keyspace, change) in writes {
             self.writes += 1;
-            let value = len.map(|len| Value { number: self.writes, len });
-            numbered.push((*keyspace, key.clone(), value));
+            let change = match change.clone() {
+                Change::Put(key, len) => Change::Put(key, Value { number: self.writes, len }),
+                Change::Delete(key) => Change::Delete(key),
+                Change::DeleteRange(bounds) => Change::DeleteRange(bounds),
+            };
+            numbered.push((*keyspace, change));
         }
         let Open { database, keyspaces } = self.open();
-        match (durability, &numbered[..]) {
-            (None, [(keyspace, key, Some(value))]) => {
-                keyspaces[*keyspace].put(key, value.bytes()).unwrap();
+        let committed = match (durability, &numbered[..]) {
+            (None, [(keyspace, change)]) => {
+                let keyspace = &keyspaces[*keyspace];
+                match change {
+                    Change::Put(key, value) => keyspace.put(key, value.bytes()),
+                    Change::Delete(key) => keyspace.delete(key),
+                    Change::DeleteRange(bounds) => keyspace.delete_range(bounds.clone()),
+                }
             }
-            (None, [(keyspace, key, None)]) => keyspaces[*keyspace].delete(key).unwrap(),
             _ => {
                 let mut batch = database.batch().durability(durability.unwrap_or_default());
-                for (keyspace, key, value) in &numbered {
-                    match value {
-                        Some(value) => batch.put(&keyspaces[*keyspace], key, value.bytes()),
-                        None => batch.delete(&keyspaces[*keyspace], key),
+                for (keyspace, change) in &numbered {
+                    let keyspace = &keyspaces[*keyspace];
+                    match change {
+                        Change::Put(key, value) => batch.put(keyspace, key, value.bytes()),
+                        Change::Delete(key) => batch.delete(keyspace, key),
+                        Change::DeleteRange(bounds) => batch.delete_range(keyspace, bounds.clone()),
                     };
                 }
-                batch.commit().unwrap();
+                batch.commit()
             }
+        };
+        let is_possible = |(keyspace, change): &(usize, Change<Value>)| {
+            !matches!(change, Change::DeleteRange(_)) || ENGINES[*keyspace] == EngineKind::Lsm
+        };
+        if numbered.iter().all(is_possible) {
+            committed.unwrap();
+            self.note(numbered, durability.unwrap_or_default());
+        } else {
+            assert_eq!(committed.unwrap_err().kind(), ErrorKind::Unsupported);
         }
-        self.note(numbered, durability.unwrap_or_default());
     }
 
     /// Tells the model of writes that are committed. Only those that go through the log carry their durability
     /// to the ones before them; an empty batch does so if it syncs.
-    fn note(&mut self, writes: Vec<(usize, Key, Option<Value>)>, durability: Durability) {
+    fn note(&mut self, mut writes: Vec<(usize, Change<Value>)>, durability: Durability) {
+        // A range that cannot have any key is no write.
+        writes.retain(|(_, change)| !is_nothing(change));
         let none = writes.is_empty();
         let (logged, unlogged): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(|(keyspace, ..)| *keyspace < LOGGED);
         for (at, history) in self.unlogged.iter_mut().enumerate() {
             let own = unlogged.iter().filter(|(keyspace, ..)| *keyspace == LOGGED + at);
-            let own: Vec<_> = own.map(|(_, key, value)| (0, key.clone(), *value)).collect();
+            let own: Vec<_> = own.map(|(_, change)| (0, change.clone())).collect();
             if !own.is_empty() {
                 history.commit(&own);
             }
@@ -231,7 +251,7 @@ impl World {
     fn fill(&mut self, keyspace: usize, len: usize) {
         for number in 0..FILL {
             let key = format!("fill {:02}", (number * 37) % FILL).into_bytes();
-            self.write(&[(keyspace, key, Some(len))], None);
+            self.write(&[(keyspace, Change::Put(key, len))], None);
         }
     }
 
@@ -261,7 +281,7 @@ impl World {
         assert_eq!(loaded.unwrap(), keys.len() as u64);
         self.writes += keys.len() as u64;
         let writes = |at| -> Vec<_> {
-            numbered.iter().map(|(value, key)| (at, Key::clone(key), Some(*value))).collect()
+            numbered.iter().map(|(value, key)| (at, Change::Put(Key::clone(key), *value))).collect()
         };
         match keyspace.checked_sub(LOGGED) {
             Some(unlogged) => self.unlogged[unlogged].commit(&writes(0)),
@@ -307,13 +327,7 @@ impl World {
         }
     }
 
-    fn range(
-        &self,
-        keyspace: usize,
-        bounds: &(Bound<Key>, Bound<Key>),
-        pattern: u8,
-        old: Option<usize>,
-    ) {
+    fn range(&self, keyspace: usize, bounds: &Bounds, pattern: u8, old: Option<usize>) {
         if !is_ordered(ENGINES[keyspace]) {
             let model = self.old(old).map_or(self.model(keyspace), |(_, maps)| &maps[keyspace]);
             let range = match self.old(old) {
@@ -394,6 +408,22 @@ impl World {
     pub(super) fn finish(mut self) -> Figures {
         self.reopen(|open| open.database.close().unwrap());
         self.figures
+    }
+}
+
+/// Whether it is a range in which no key can be.
+fn is_nothing(change: &Change<Value>) -> bool {
+    let Change::DeleteRange((from, to)) = change else { return false };
+    let behind = |key: &Key| [&key[..], &[0]].concat();
+    let start = match from {
+        Bound::Unbounded => Key::new(),
+        Bound::Included(key) => key.clone(),
+        Bound::Excluded(key) => behind(key),
+    };
+    match to {
+        Bound::Unbounded => false,
+        Bound::Included(key) => behind(key) <= start,
+        Bound::Excluded(key) => *key <= start,
     }
 }
 

@@ -81,6 +81,7 @@ fn keyspace_as_json((keyspace, info): (&KeyspaceStats, &KeyspaceInfo)) -> Value 
         json!({
             "level": level.level, "runs": level.runs, "tables": level.tables,
             "bytes": level.bytes, "entries": level.entries,
+            "range_tombstones": level.range_tombstones,
         })
     });
     json!({
@@ -213,7 +214,8 @@ fn write_options(keyspaces: &[KeyspaceInfo], out: &mut impl Write) -> Result<()>
 }
 
 fn write_levels(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()> {
-    let mut table = Figure::new(&["keyspace", "level", "runs", "tables", "entries", "bytes"], 1);
+    let header = ["keyspace", "level", "runs", "tables", "entries", "range tombstones", "bytes"];
+    let mut table = Figure::new(&header, 1);
     for keyspace in keyspaces {
         for level in &keyspace.levels {
             table.row(vec![
@@ -222,6 +224,7 @@ fn write_levels(keyspaces: &[KeyspaceStats], out: &mut impl Write) -> Result<()>
                 Count(level.runs).to_string(),
                 Count(level.tables).to_string(),
                 Count(level.entries).to_string(),
+                Count(level.range_tombstones).to_string(),
                 Bytes(level.bytes).to_string(),
             ]);
         }

@@ -40,6 +40,24 @@ fn delete_is_quiet_about_missing_keys() {
 }
 
 #[test]
+fn delete_takes_ranges_as_scan_does() {
+    let place = fruits();
+    let left = || place.run(&["scan", "DB", "--keys-only"]).text();
+    place.run(&["delete", "DB", "--from", "pear", "--to", "pear"]).good();
+    place.run(&["delete", "DB", "--from", "pear", "--to", "plum"]).good();
+    assert_eq!(left(), "apple\napricot\nplum\n");
+    place.run(&["delete", "DB", "--prefix", "ap", "--durability", "sync"]).good();
+    assert_eq!(left(), "plum\n");
+    place.run(&["delete", "DB", "--hex", "--from", "70"]).good();
+    assert_eq!(left(), "");
+    place.run(&["delete", "DB", "--from", "b", "--to", "a"]).bad(2);
+    assert_eq!(place.run(&["delete", "DB", "key", "--to", "a"]).code, Some(2));
+    place.run(&["put", "DB", "--keyspace", "hashed", "--engine", "hash", "k", "v"]).good();
+    let message = place.run(&["delete", "DB", "--keyspace", "hashed", "--prefix", "k"]).bad(2);
+    assert!(message.contains("only an LSM-tree deletes a range"), "{message}");
+}
+
+#[test]
 fn clear_empties_one_keyspace_if_it_is_meant() {
     let place = fruits();
     place.run(&["put", "DB", "--keyspace", "prices", "apple", "0.40"]).good();

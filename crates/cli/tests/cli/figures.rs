@@ -100,7 +100,10 @@ fn stats() {
     assert_eq!(stats["keyspaces"][0]["tree"], Value::Null);
     assert_eq!(stats["keyspaces"][0]["skip"], Value::Null);
     for level in stats["keyspaces"][0]["levels"].as_array().unwrap() {
-        assert_eq!(names(level), ["level", "runs", "tables", "bytes", "entries"]);
+        assert_eq!(
+            names(level),
+            ["level", "runs", "tables", "bytes", "entries", "range_tombstones"]
+        );
     }
     let text = place.run(&["stats", "DB"]).text();
     assert!(text.contains("on disk") && text.contains("default.order"), "{text}");

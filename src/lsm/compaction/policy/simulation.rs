@@ -101,6 +101,7 @@ impl Tree {
             largest: key(content.last_key_value()),
             smallest_seqno: *content.values().min().unwrap(),
             largest_seqno: *content.values().max().unwrap(),
+            ranges: 0,
         };
         self.contents.insert(id, content);
         TableFile::new(meta, Arc::clone(&self.home))

@@ -4,6 +4,9 @@
 //! Such a table is due by itself when nothing else is, however little its level has. It is merged with what it overlaps on the
 //! next level that has tables, or on the deepest one. So each such compaction takes entries down a level or more, and there is
 //! an end; on the deepest level tombstones go, unless a snapshot needs them, and then they stay without being due.
+//!
+//! A range tombstone counts as one. A table that has one and nothing else is due however few that is, if all of some table further
+//! down is covered: that one goes without being read. Of tables with more in them it is not known what they cover.
 
 use std::sync::Arc;
 
@@ -25,16 +28,35 @@ pub(super) fn due(
 ) -> Option<Choice> {
     let above = version.runs().iter().filter(|run| run.place.level < deepest);
     let tables = above.flat_map(|run| run.tables().iter().map(|table| (run.place.level, table)));
-    let due = tables.filter(|(_, table)| is_due(table, few));
-    match due.max_by_key(|(_, table)| table.meta.tombstones)? {
+    let due = tables.filter(|(level, table)| is_due(version, *level, table, few));
+    match due.max_by_key(|(_, table)| count(table))? {
         (0, _) => Some(into_merged(version, version.level(0), MOST_RUNS, base, shape)),
         (level, table) => Some(sink(version, level, table, deepest)),
     }
 }
 
-fn is_due(table: &TableFile, few: u64) -> bool {
-    let meta = &table.meta;
-    meta.tombstones >= few && meta.tombstones.saturating_mul(SHARE) >= meta.entries
+/// The tombstones of a table, of keys and of ranges.
+fn count(table: &TableFile) -> u64 {
+    table.meta.tombstones.saturating_add(table.meta.ranges)
+}
+
+fn is_due(version: &Version, level: usize, table: &TableFile, few: u64) -> bool {
+    let all = table.meta.entries.saturating_add(table.meta.ranges);
+    let is_most = count(table).saturating_mul(SHARE) >= all && all > 0;
+    is_most && (count(table) >= few || all == 1 && covers_some(version, level, table))
+}
+
+/// Whether the only thing in a table is a range tombstone that covers all of a table further down.
+fn covers_some(version: &Version, level: usize, table: &TableFile) -> bool {
+    let range = table.meta.smallest.as_slice()..=table.meta.largest.as_slice();
+    let is_covered = |other: &Arc<TableFile>| {
+        range.contains(&other.meta.smallest.as_slice()) && other.meta.largest < table.meta.largest
+    };
+    let covers_some = |run: &Run| {
+        run.overlapping(&table.meta.smallest, &table.meta.largest).iter().any(is_covered)
+    };
+    let mut deeper = version.runs().iter().filter(|run| run.place.level > level);
+    table.meta.ranges == 1 && deeper.any(covers_some)
 }
 
 /// A table merged into the next level that has some, or into the deepest.
@@ -67,13 +89,24 @@ mod tests {
 
     /// Tables: level, number, keys, tombstones of 100 entries.
     fn version(tables: &[(usize, u64, (&str, &str), u64)]) -> Version {
+        let mixed = tables
+            .iter()
+            .map(|&(level, id, keys, tombstones)| (level, id, keys, (100, tombstones, 0)));
+        version_of(&mixed.collect::<Vec<_>>())
+    }
+
+    /// A table: level, number, keys, and its entries, the tombstones among them, and range tombstones.
+    type Row<'a> = (usize, u64, (&'a str, &'a str), (u64, u64, u64));
+
+    fn version_of(tables: &[Row<'_>]) -> Version {
         let home = sample::home();
-        let table = |&(level, id, (smallest, largest), tombstones): &(_, _, (&str, &str), _)| {
+        let table = |&(level, id, (smallest, largest), (entries, tombstones, ranges)): &Row<'_>| {
             let meta = TableMeta {
                 id,
                 len: 100,
-                entries: 100,
+                entries,
                 tombstones,
+                ranges,
                 smallest: smallest.into(),
                 largest: largest.into(),
                 smallest_seqno: id,
@@ -129,6 +162,33 @@ mod tests {
     }
 
     #[test]
+    fn range_tombstones_are_tombstones() {
+        let tree = |upper| version_of(&[(4, 9, ("a", "f"), upper), (6, 8, ("c", "k"), (90, 0, 0))]);
+        let down = Some((vec![9, 8], 6, Work::Merge));
+        assert_eq!(pick(&tree((5, 5, 5))), down);
+        assert_eq!(pick(&tree((0, 0, 10))), down);
+        assert_eq!(pick(&tree((5, 5, 4))), None, "they are few");
+        assert_eq!(pick(&tree((11, 0, 10))), None, "most of it is there");
+    }
+
+    #[test]
+    fn one_range_tombstone_is_due_if_it_covers_a_table() {
+        let tree = |upper, largest| {
+            version_of(&[
+                (0, 9, ("b", "f"), upper),
+                (6, 8, ("a", "b1"), (90, 0, 0)),
+                (6, 7, ("c", largest), (90, 0, 0)),
+            ])
+        };
+        let down = Some((vec![9, 8, 7], 6, Work::Merge));
+        assert_eq!(pick(&tree((0, 0, 1), "e")), down);
+        assert_eq!(pick(&tree((0, 0, 1), "f")), None, "the end may not be in it");
+        assert_eq!(pick(&tree((0, 0, 2), "e")), None, "the table may lie between them");
+        assert_eq!(pick(&tree((1, 1, 0), "e")), None, "that is one key");
+        assert_eq!(pick(&tree((1, 0, 1), "e")), None, "the table may be there because of an entry");
+    }
+
+    #[test]
     fn what_is_deepest_stays() {
         assert_eq!(pick(&version(&[(6, 6, ("a", "k"), 100)])), None);
     }
@@ -151,7 +211,10 @@ mod tests {
             beside.take_all(&flushes, &dice, &policy, &SHAPE, CompactionLock::RangeLevel);
             for tree in [one_by_one, beside] {
                 prop_assert!(policy.pick(&tree.version, &SHAPE).is_none());
-                let due = |run: &Run| run.tables().iter().any(|table| is_due(table, few));
+                let due = |run: &Run| {
+                    let level = run.place.level;
+                    run.tables().iter().any(|table| is_due(&tree.version, level, table, few))
+                };
                 let runs = tree.version.runs();
                 prop_assert!(!runs.iter().any(|run| run.place.level < policy.deepest && due(run)));
             }

@@ -3,6 +3,7 @@
 mod damage;
 mod file;
 mod model;
+mod ranges;
 mod reading;
 mod whole;
 

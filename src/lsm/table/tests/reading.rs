@@ -288,7 +288,7 @@ fn what_was_not_compiled_in_is_not_taken_for_damage() {
 fn a_newer_version_is_named() {
     let (mut bytes, _) = write(&numbered(3), &options(4096, 10));
     let version = bytes.len() - 12;
-    bytes[version] = 3;
+    bytes[version] = 4;
     let error = open(&bytes, REACHES[0]).expect_err("newer");
     assert_eq!(error.kind(), ErrorKind::NewerFormat);
 }
