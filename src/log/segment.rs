@@ -271,8 +271,8 @@ impl Segments {
         Ok(segment)
     }
 
-    /// Prepares the segments that come after the present one: one, or as many as the writer fills in a second, within limits. Meant
-    /// for a background thread; a failure leaves things as they are and shows again when a segment is needed.
+    /// Prepares the segments that come after the present one: one, and more, if there are files to recycle, as the writer fills
+    /// in a second. Meant for a background thread; a failure leaves things as they are and shows again when a segment is needed.
     pub(crate) fn prepare_spares(&self) -> Result<()> {
         while let Some(plan) = self.plan_spare() {
             let _preparing = Preparing(self);
@@ -286,6 +286,11 @@ impl Segments {
     fn plan_spare(&self) -> Option<Plan> {
         let mut state = self.lock();
         if state.is_preparing || state.spares.len() >= state.wanted.max(1) {
+            return None;
+        }
+        // More than one are made of files that are there: they must not take what the disk has for others.
+        let capacity = self.capacity_of_next(&state);
+        if !state.spares.is_empty() && !state.recyclable.iter().any(|&(_, of)| of == capacity) {
             return None;
         }
         let plan = self.plan(&mut state, 0);
@@ -355,13 +360,18 @@ impl Segments {
         self.lock().closed.iter().map(|closed| closed.capacity).sum()
     }
 
+    /// The capacity of the segment after all that there are.
+    fn capacity_of_next(&self, state: &State) -> u64 {
+        let last = state.spares.back().map_or(state.current_capacity, |spare| spare.capacity);
+        self.next_capacity(last.min(self.largest))
+    }
+
     /// Chooses what the next segment will be, with room for `need` bytes, and uses up its number.
     fn plan(&self, state: &mut State, need: u64) -> Plan {
         state.close_files();
         let number = state.next_number;
         state.next_number += 1;
-        let last = state.spares.back().map_or(state.current_capacity, |spare| spare.capacity);
-        let mut capacity = self.next_capacity(last.min(self.largest));
+        let mut capacity = self.capacity_of_next(state);
         if need > capacity {
             capacity = need.next_multiple_of(self.block().max(4096));
         }
@@ -579,11 +589,20 @@ mod tests {
         assert_eq!([at(0), at(5000), at(6000), at(6300), at(6300)], [1, 1, 1, 4, 4]);
         assert_eq!(at(6700), 3);
         drop(state);
-        segments.prepare_spares().unwrap();
-        let spares: Vec<_> = segments.lock().spares.iter().map(|spare| spare.capacity).collect();
-        assert_eq!(spares, [SMALLEST, 2 * SMALLEST, 4 * SMALLEST]);
-        // One that none has room for is longer, and comes behind them all.
-        let segment = segments.take_next(8 * SMALLEST).unwrap();
-        assert_eq!((segment.number, segments.lock().recyclable.len()), (4, 3));
+        let ahead = || {
+            segments.prepare_spares().unwrap();
+            segments.lock().spares.iter().map(|spare| spare.number).collect::<Vec<_>>()
+        };
+        assert_eq!(ahead(), [1], "but of new files there is one");
+        let taken: Vec<_> = (0..7).map(|_| segments.take_next(0).unwrap()).collect();
+        taken.iter().for_each(|segment| segments.close(segment, segment.number));
+        drop(taken);
+        segments.release(u64::MAX);
+        assert_eq!(segments.lock().recyclable.len(), 4);
+        assert_eq!(ahead(), [8, 9, 10, 11]);
+        assert!(segments.lock().recyclable.is_empty());
+        // One that none has room for comes behind them all.
+        let segment = segments.take_next(*LARGEST.start()).unwrap();
+        assert_eq!((segment.number, segments.lock().recyclable.len()), (12, 4));
     }
 }
