@@ -28,8 +28,27 @@ pub fn skewed(records: u32, count: u32, seed: u64, stream: u64) -> Vec<u32> {
 /// As many records as there are, drawn with replacement: 63 % of all are among them.
 #[must_use]
 pub fn with_replacement(records: u32, seed: u64, stream: u64) -> Vec<u32> {
+    uniform(records, records, seed, stream)
+}
+
+/// `count` draws, each of any of the records.
+#[must_use]
+pub fn uniform(records: u32, count: u32, seed: u64, stream: u64) -> Vec<u32> {
     let mut rng = generator(seed, stream);
-    (0..records).map(|_| rng.random_range(0..records)).collect()
+    (0..count).map(|_| rng.random_range(0..records)).collect()
+}
+
+/// `count` draws, nine of ten of them from the hundredth of the records in the middle (one record at least), which are
+/// neighbours, and the others from all.
+#[must_use]
+pub fn hot_range(records: u32, count: u32, seed: u64, stream: u64) -> Vec<u32> {
+    let mut rng = generator(seed, stream);
+    let (first, hot) = (records / 2, (records / 100).max(1));
+    let draw = |_| match rng.random_bool(0.9) {
+        true => first + rng.random_range(0..hot),
+        false => rng.random_range(0..records),
+    };
+    (0..count).map(draw).collect()
 }
 
 /// The order that the write-path study calls shuffled: it swaps record `i` with one that a single step of a multiplicative
@@ -82,6 +101,16 @@ mod tests {
         drawn.sort_unstable();
         drawn.dedup();
         assert!(drawn.len() < 4000);
+    }
+
+    #[test]
+    fn nine_of_ten_hot_draws_are_neighbours() {
+        let drawn = hot_range(50_000, 20_000, 7, 1);
+        assert_eq!(drawn.len(), 20_000);
+        let hot = drawn.iter().filter(|&&record| (25_000..25_500).contains(&record)).count();
+        assert!((17_700..18_400).contains(&hot), "{hot}");
+        assert!(drawn.iter().min() < Some(&100) && drawn.iter().max() > Some(&49_900));
+        assert_eq!(hot_range(1, 3, 7, 1), [0, 0, 0]);
     }
 
     #[test]

@@ -59,6 +59,12 @@ impl Book {
         self.spread(table, row, step, Measure::OperationsPerSecond).map(|spread| spread.median)
     }
 
+    /// The same, with the time until all was compacted.
+    pub(crate) fn settled(&self, table: &str, starts: &str, ends: &str, step: &str) -> Option<f64> {
+        let row = self.row(table, starts, ends, step)?;
+        self.spread(table, row, step, Measure::SettledPerSecond).map(|spread| spread.median)
+    }
+
     /// The first and the last eighth of the course of a step, in operations per second.
     pub(crate) fn ends(&self, table: &str, row: &str, step: &str) -> Option<(f64, f64)> {
         let measured = self.chapter(table)?.summary.middle(row, step)?;

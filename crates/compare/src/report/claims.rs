@@ -193,7 +193,7 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "002",
         text: "Locking key ranges × levels gives about 10 % more throughput than locking key ranges alone.",
         judge: |book| {
-            let of = |lock| book.rate("locks", "", lock, "put");
+            let of = |lock| book.settled("locks", "zipf-", lock, "put");
             let (both, range, all) = (of("/range-level")?, of("/range")?, of("/database")?);
             let text = compare("ranges × levels", both, "ranges", range);
             Some((both / range >= 1.05, format!("{text}; the whole tree {}/s", short(all))))
@@ -204,8 +204,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         text: "With fewer keys, compactions meet more often, and throughput falls.",
         judge: |book| {
             let rates = book.rates("locks", "put");
-            let ours: Vec<_> =
-                rates.iter().filter(|(row, _)| row.ends_with("/range-level")).collect();
+            let is_ours = |row: &str| row.starts_with("size-") && row.ends_with("/range-level");
+            let ours: Vec<_> = rates.iter().filter(|(row, _)| is_ours(row)).collect();
             let (few, many) = (ours.first()?, ours.last()?);
             let text = compare("the fewest keys", few.1, "the most", many.1);
             (ours.len() > 1).then_some((few.1 < many.1, text))

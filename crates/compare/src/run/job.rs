@@ -66,8 +66,12 @@ pub(crate) enum Order {
     Study,
     /// Drawn with replacement: 63 % of the records, 37 % of them again.
     Replaced,
+    /// Drawn, each of all records.
+    Uniform,
     /// Zipf draws (0.99), spread over all records.
     Skewed,
+    /// Drawn, nine of ten from a hundredth of the records that are neighbours.
+    Hot,
 }
 
 /// What a step does.

@@ -54,6 +54,13 @@ pub(crate) struct Measured {
     pub(crate) counters: BTreeMap<String, f64>,
 }
 
+impl Measured {
+    /// How long it took until no compaction was due.
+    pub(crate) fn settled_seconds(&self) -> f64 {
+        self.seconds + self.settle_seconds
+    }
+}
+
 /// What a process measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {

@@ -70,6 +70,8 @@ impl Steps {
             Order::Shuffled => draws::shuffled(records, seed, stream),
             Order::Study => draws::study_order(records),
             Order::Replaced => draws::with_replacement(records, seed, stream),
+            Order::Uniform => draws::uniform(records, count, seed, stream),
+            Order::Hot => draws::hot_range(records, count, seed, stream),
             Order::Skewed => draws::skewed(records, count, seed, stream),
         };
         drawn.truncate(count as usize);

@@ -57,6 +57,12 @@ pub(super) fn open(
         options.set_target_file_size_base(bytes);
         options.set_max_bytes_for_level_base(bytes * 5);
     }
+    if let Some(bytes) = choices.take::<u64>("base")? {
+        options.set_max_bytes_for_level_base(bytes);
+    }
+    if let Some(ratio) = choices.take::<f64>("ratio")? {
+        options.set_max_bytes_for_level_multiplier(ratio);
+    }
     let mut write = WriteOptions::default();
     write.disable_wal(setup.durability == Durability::None);
     write.set_sync(setup.durability == Durability::Sync);

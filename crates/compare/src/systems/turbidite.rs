@@ -2,10 +2,14 @@
 
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use turbidite::vfs::{DiskFs, Effect, Fault, FaultFs, Operation, Times};
 use turbidite::{
-    CompactionLock, Database, Durability as Level, EngineKind, FilterKind, KeyFile, Keyspace,
-    KeyspaceOptions, Layer, MemtableKind, Policy,
+    CompactionLock, Database, Durability as Level, EngineKind, Event, FilterKind, KeyFile,
+    Keyspace, KeyspaceOptions, Layer, MemtableKind, Policy,
 };
 
 use super::{Choices, Durability, Each, Entries, Reader, Seen, Setup, System};
@@ -15,6 +19,8 @@ struct Turbidite {
     database: Database,
     keyspace: Keyspace,
     engine: EngineKind,
+    /// The nanoseconds that all compactions have taken.
+    compacting: Arc<AtomicU64>,
 }
 
 /// Opens a keyspace on the engine that `name` ends with.
@@ -45,10 +51,35 @@ pub(super) fn open(
     if let Some(lock) = choices.take::<CompactionLock>("lock")? {
         builder = builder.compaction_lock(lock);
     }
-    let database = builder.open()?;
+    if let Some(slower) = choices.take::<u64>("call-us")? {
+        builder = builder.file_system(Arc::new(slow_tables(slower)));
+    }
+    let compacting = Arc::new(AtomicU64::new(0));
+    let sum = Arc::clone(&compacting);
+    let listener = move |event: &Event| add_compaction(&sum, event);
+    let database = builder.listener(Arc::new(listener)).open()?;
     let options = options(engine, choices)?.log(setup.durability != Durability::None);
     let keyspace = database.keyspace("compare", options)?;
-    Ok(Box::new(Turbidite { database, keyspace, engine }))
+    Ok(Box::new(Turbidite { database, keyspace, engine, compacting }))
+}
+
+fn add_compaction(sum: &AtomicU64, event: &Event) {
+    if event.kind.is_compaction() {
+        let taken = event.end.saturating_sub(event.start).as_nanos();
+        sum.fetch_add(u64::try_from(taken).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A device whose calls that read or write tables take so many microseconds longer, and syncs five times that.
+fn slow_tables(call: u64) -> FaultFs {
+    let faults = FaultFs::new(Arc::new(DiskFs::new()));
+    for (operation, micros) in
+        [(Operation::Read, call), (Operation::Write, call), (Operation::Sync, 5 * call)]
+    {
+        let delay = Fault::new(operation, Effect::Delay(Duration::from_micros(micros)));
+        faults.arm(Fault { name_contains: ".table".into(), times: Times::Always, ..delay });
+    }
+    faults
 }
 
 /// What the keyspace is made of.
@@ -177,7 +208,9 @@ impl System for Turbidite {
                 counters.extend([("block requests", skip.requests), ("block hits", skip.hits)]);
             }
         }
-        counters.into_iter().map(|(name, count)| (name, count as f64)).collect()
+        let compacting = Duration::from_nanos(self.compacting.load(Ordering::Relaxed));
+        let counters = counters.into_iter().map(|(name, count)| (name, count as f64));
+        counters.chain([("compaction seconds", compacting.as_secs_f64())]).collect()
     }
 
     fn close(self: Box<Self>) -> Result<()> {

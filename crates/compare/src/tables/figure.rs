@@ -7,6 +7,12 @@ use crate::run::outcome::Measured;
 pub(crate) enum Measure {
     OperationsPerSecond,
     MebibytesPerSecond,
+    /// The same operations, with the time until no compaction is due.
+    SettledPerSecond,
+    /// Compactions at once, in the mean.
+    Together,
+    /// What devices took until no compaction was due, in MiB a second.
+    DeviceMebibytesPerSecond,
     /// The mean of one operation, in microseconds.
     Microseconds,
     Seconds,
@@ -24,6 +30,9 @@ impl Measure {
         match self {
             Self::OperationsPerSecond => "operations per second",
             Self::MebibytesPerSecond => "MiB/s of keys and values",
+            Self::SettledPerSecond => "operations per second, until all is compacted",
+            Self::Together => "compactions at once (mean)",
+            Self::DeviceMebibytesPerSecond => "MiB/s written to devices",
             Self::Microseconds => "µs per operation (mean)",
             Self::Seconds => "seconds",
             Self::Resident => "peak resident memory, MiB",
@@ -34,7 +43,14 @@ impl Measure {
 
     /// Whether more is better.
     pub(crate) fn more_is_better(self) -> bool {
-        matches!(self, Self::OperationsPerSecond | Self::MebibytesPerSecond)
+        matches!(
+            self,
+            Self::OperationsPerSecond
+                | Self::MebibytesPerSecond
+                | Self::SettledPerSecond
+                | Self::Together
+                | Self::DeviceMebibytesPerSecond
+        )
     }
 
     /// Its value for a step, if it has one.
@@ -44,6 +60,13 @@ impl Measure {
             Self::OperationsPerSecond => ratio(step.operations as f64, step.seconds),
             Self::MebibytesPerSecond => {
                 ratio(step.user_bytes as f64 / (1 << 20) as f64, step.seconds)
+            }
+            Self::SettledPerSecond => ratio(step.operations as f64, step.settled_seconds()),
+            Self::Together => {
+                ratio(*step.counters.get("compaction seconds")?, step.settled_seconds())
+            }
+            Self::DeviceMebibytesPerSecond => {
+                ratio(step.written_bytes as f64 / (1 << 20) as f64, step.settled_seconds())
             }
             Self::Microseconds => ratio(1e6 * step.seconds, step.operations as f64),
             Self::Seconds => ratio(step.seconds, 1.0),

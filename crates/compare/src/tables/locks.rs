@@ -4,11 +4,13 @@ use super::{Figure, Kind, Measure, Row, Scale, Table, X, short};
 use crate::run::job::{Act, Load, Order, Step};
 use crate::systems::{Durability, Setup};
 
-const ABOUT: &str = "Records of 1 KiB are put in random order, then put again, skewed (Zipf, 0.99, one writer, as many puts as \
-records), while compactions run on 4 threads over tables of 2 MB. What a compaction keeps others from is the whole tree, as \
-in LevelDB; a range of keys on all levels; or a range of keys on the levels it reads and writes. The study preloaded 10^8 \
-records on 6 cores with an SSD of its own, and does not say how its puts were skewed or by how many threads they were made: \
-these are ours. Memory of 64 MiB, memtables of 8, no log: what is measured is how fast compactions keep up.";
+const ABOUT: &str = "Records of 1 KiB are put in random order and compacted; then as many are put again, over tables of 2 MB: drawn by \
+Zipf (0.99), or nine of ten from a hundredth of the keys, or uniformly. What a compaction keeps others from is the whole tree, as \
+in LevelDB; a range of keys on all levels; or a range of keys on the levels it reads and writes. Levels grow threefold from \
+8 MiB, memory is 16 MiB, memtables are of 2, so that there are five levels or more; no log: what is measured is how fast compactions keep up. The study \
+preloaded 10^8 records on 6 cores with an SSD of its own, and does not say how its puts were skewed or by how many threads they \
+were made: these are ours. Where a device is said to be modelled, each call that reads or writes a table takes so much longer, and each \
+sync five times that; RocksDB cannot be slowed down like this.";
 
 const LOCKS: [(&str, &str); 3] = [
     ("database", "Turbidite, whole tree"),
@@ -16,12 +18,149 @@ const LOCKS: [(&str, &str); 3] = [
     ("range-level", "Turbidite, key range × level"),
 ];
 
-fn load(records: u32) -> Load {
-    let steps = vec![
-        Step::new("fill", Act::Put, Order::Shuffled),
-        Step::new("put", Act::Put, Order::Skewed),
-    ];
-    Load { value_size: 1008, latency_run: 1, ..Load::new(records, steps) }
+/// How puts are drawn.
+const LOADS: [(&str, &str, Order); 3] = [
+    ("zipf", "Zipf (0.99)", Order::Skewed),
+    ("hot", "nine of ten in a hundredth of the keys", Order::Hot),
+    ("uniform", "uniform", Order::Uniform),
+];
+
+/// What is drawn of each load, and what to see in it.
+const MEASURES: [(Measure, &str); 4] = [
+    (
+        Measure::SettledPerSecond,
+        "Figure 7 of the study: about 10 % more with ranges × levels than with ranges alone.",
+    ),
+    (Measure::Together, "How far compactions run side by side; RocksDB does not tell."),
+    (Measure::WriteAmplification, "What each byte that is put costs the device."),
+    (Measure::DeviceMebibytesPerSecond, "How far the device is used."),
+];
+
+/// What a call takes longer on the modelled devices, in microseconds.
+const DEVICES: [(&str, u64); 2] = [("fast", 200), ("slow", 2000)];
+
+/// The size of what is put.
+#[derive(Clone, Copy)]
+struct Puts {
+    order: Order,
+    records: u32,
+    writers: u32,
+}
+
+impl Puts {
+    fn load(self) -> Load {
+        let steps = vec![
+            Step::new("fill", Act::Put, Order::Shuffled),
+            Step::new("put", Act::Put, self.order).operations(self.records).threads(self.writers),
+        ];
+        Load { value_size: 1008, latency_run: 1, ..Load::new(self.records, steps) }
+    }
+}
+
+fn setup(system: &str, threads: u32) -> Setup {
+    let setup = Setup::new(system, Durability::None, 16 << 20)
+        .with("threads", threads)
+        .with("table-size", 2 << 20);
+    match system {
+        "rocksdb" => setup.with("base", 8 << 20).with("ratio", 3),
+        _ => setup.with("policy", "levelled:3"),
+    }
+}
+
+/// The systems: key, label, setup.
+fn systems(threads: u32) -> Vec<(&'static str, &'static str, Setup)> {
+    let mut systems = vec![("rocksdb", "RocksDB", setup("rocksdb", threads))];
+    systems.extend(ours(threads));
+    systems
+}
+
+fn ours(threads: u32) -> [(&'static str, &'static str, Setup); 3] {
+    LOCKS.map(|(lock, label)| (lock, label, setup("turbidite-lsm", threads).with("lock", lock)))
+}
+
+/// Rows and figures as they come to be.
+#[derive(Default)]
+struct Parts {
+    rows: Vec<Row>,
+    figures: Vec<Figure>,
+}
+
+impl Parts {
+    /// Figure 3 of the study.
+    fn sizes(&mut self, sizes: &[u32], rounds: u32) {
+        let caption = "Figure 3 of the study: fewer keys leave less room for compactions side by side. One writer, Zipf draws, \
+                       four threads compact.";
+        let measure = Measure::SettledPerSecond;
+        let title = "Skewed puts by the size of the key space";
+        let mut figure = Figure::new(title, caption, Kind::Lines, "records", measure).log_x();
+        for &records in sizes {
+            let workload = format!("skewed puts over {} records of 1 KiB", short(records));
+            let load = Puts { order: Order::Skewed, records, writers: 1 }.load();
+            for (key, label, setup) in systems(4) {
+                let id = format!("size-{}/{key}", short(records));
+                figure.add(&id, "put", label, X::Number(f64::from(records)));
+                self.rows.push(Row::store(id, &workload, label, (setup, load.clone()), rounds));
+            }
+        }
+        self.figures.push(figure);
+    }
+
+    /// Figure 7 of the study, for one way of drawing, by threads.
+    fn load(&mut self, (load, words): (&str, &str), puts: Puts, threads: &[u32], rounds: u32) {
+        let Puts { records, writers, .. } = puts;
+        let who = if writers == 1 { "one writer".to_owned() } else { format!("{writers} writers") };
+        let mut lines = MEASURES.map(|(measure, caption)| {
+            let title = format!("Puts, {words}, {who}");
+            Figure::new(&title, caption, Kind::Lines, "threads that compact", measure)
+        });
+        let most = *threads.last().expect("some compact");
+        let title = format!("How long puts take, {words}, {who}, {most} threads");
+        let caption =
+            "What the locks are for is seen in the slowest puts: those that wait for compactions.";
+        let x = "share of puts";
+        let mut waits = Figure::new(&title, caption, Kind::Latencies, x, Measure::Microseconds);
+        for &threads in threads {
+            let workload = format!(
+                "puts over {} records of 1 KiB, {words}, {who}, compaction threads: {threads}",
+                short(records)
+            );
+            for (key, label, setup) in systems(threads) {
+                let id = format!("{load}-{writers}-{threads}/{key}");
+                for figure in &mut lines {
+                    figure.add(&id, "put", label, X::Number(f64::from(threads)));
+                }
+                if threads == most {
+                    waits.add(&id, "put", label, X::Name(String::new()));
+                }
+                self.rows.push(Row::store(id, &workload, label, (setup, puts.load()), rounds));
+            }
+        }
+        self.figures.extend(lines);
+        self.figures.push(waits);
+    }
+
+    /// The same where the device is slower, and how much the locks then matter.
+    fn devices(&mut self, records: u32, rounds: u32) {
+        let caption = "Calls on tables take 200 µs longer on the fast device, and 2 ms on the slow one. Four writers, four threads \
+                       compact, Zipf draws.";
+        let measure = Measure::SettledPerSecond;
+        let title = "Skewed puts on modelled devices";
+        let mut bars = Figure::new(title, caption, Kind::Bars, "device", measure);
+        for (device, call) in DEVICES {
+            let workload = format!(
+                "skewed puts over {} records, a {device} device is modelled",
+                short(records)
+            );
+            let puts = Puts { order: Order::Skewed, records, writers: 4 };
+            for (key, label, setup) in ours(4) {
+                let id = format!("{device}/{key}");
+                bars.add(&id, "put", label, X::Name(device.to_owned()));
+                let setup = setup.with("call-us", call);
+                self.rows.push(Row::store(id, &workload, label, (setup, puts.load()), rounds));
+            }
+        }
+        self.figures.push(bars);
+    }
 }
 
 pub(super) fn table(scale: Scale) -> Table {
@@ -30,54 +169,18 @@ pub(super) fn table(scale: Scale) -> Table {
         &[50_000, 100_000, 200_000][..],
         &[250_000, 500_000, 1_000_000, 2_000_000][..],
     );
-    let caption = "Figure 3 of the study: fewer keys leave less room for compactions side by side.";
-    let mut by_size = Figure::new(
-        "Skewed puts by the size of the key space",
-        caption,
-        Kind::Lines,
-        "records",
-        Measure::OperationsPerSecond,
-    )
-    .log_x();
-    let largest = *sizes.last().expect("there are sizes");
-    let caption =
-        "Figure 7 of the study: about 10 % more with ranges × levels than with ranges alone.";
-    let title = format!("Skewed puts, {} records", short(largest));
-    let mut last = Figure::new(&title, caption, Kind::Bars, "", Measure::OperationsPerSecond);
-    let mut stalls = Figure::new(
-        "How long skewed puts take",
-        "What the locks are for is seen in the slowest puts: those that wait for compactions.",
-        Kind::Latencies,
-        "share of puts",
-        Measure::Microseconds,
-    );
-    let mut rows = Vec::new();
-    for &records in sizes {
-        let workload = format!("skewed puts over {} records of 1 KiB", short(records));
-        let setup = |system: &str| {
-            Setup::new(system, Durability::None, 64 << 20)
-                .with("threads", 4)
-                .with("table-size", 2 << 20)
-        };
-        let mut systems = vec![("rocksdb", "RocksDB", setup("rocksdb"))];
-        systems.extend(
-            LOCKS.map(|(lock, label)| (lock, label, setup("turbidite-lsm").with("lock", lock))),
-        );
-        for (key, label, setup) in systems {
-            let id = format!("{}/{key}", short(records));
-            by_size.add(&id, "put", label, X::Number(f64::from(records)));
-            if records == largest {
-                last.add(&id, "put", label, X::Name(String::new()));
-                stalls.add(&id, "put", label, X::Name(String::new()));
-            }
-            rows.push(Row::store(id, &workload, label, (setup, load(records)), scale.rounds()));
+    let records = scale.pick(2_000, 200_000, 1_000_000);
+    let (writers, threads) =
+        scale.pick((&[4][..], &[2][..]), (&[1, 4], &[1, 4]), (&[1, 4], &[1, 2, 4]));
+    let mut parts = Parts::default();
+    parts.sizes(sizes, scale.rounds());
+    for (load, words, order) in LOADS {
+        for &writers in writers {
+            let puts = Puts { order, records, writers };
+            parts.load((load, words), puts, threads, scale.rounds());
         }
     }
-    Table {
-        name: "locks",
-        title: "Compaction locks (seed 002)",
-        about: ABOUT,
-        rows,
-        figures: vec![by_size, last, stalls],
-    }
+    parts.devices(records, scale.rounds());
+    let Parts { rows, figures } = parts;
+    Table { name: "locks", title: "Compaction locks (seed 002)", about: ABOUT, rows, figures }
 }
