@@ -36,8 +36,10 @@ impl Book {
         Ok(Self { chapters })
     }
 
+    /// The chapter of `table`, unless its figures mean nothing.
     fn chapter(&self, table: &str) -> Option<&Chapter> {
-        self.chapters.iter().find(|chapter| chapter.table.name == table)
+        let mut measured = self.chapters.iter().filter(|chapter| chapter.scale > Scale::Smoke);
+        measured.find(|chapter| chapter.table.name == table)
     }
 
     /// The last row of `table`, which is the largest, whose name begins and ends like this and that has figures.

@@ -84,9 +84,11 @@ fn claims(page: &mut String, book: &Book) {
         let (class, verdict, figures) = match claim.verdict(book) {
             Verdict::Holds(figures) => ("holds", "Holds here", figures),
             Verdict::DoesNotHold(figures) => ("broken", "Does not hold here", figures),
-            Verdict::NotRun => {
-                ("open", "Not measured", "its rows were not run, or a system is missing".into())
-            }
+            Verdict::NotRun => (
+                "open",
+                "Not measured",
+                "its rows were not run, or to no more than smoke, or a system is missing".into(),
+            ),
         };
         put(
             page,
