@@ -552,11 +552,11 @@ impl Inner {
 
     // ---- housekeeping ----
 
-    /// Prepares the log's next segments.
-    pub(crate) fn prepare_segment(&self) -> Result<()> {
-        let Some(segments) = &self.segments else { return Ok(()) };
+    /// Prepares one of the log's next segments; whether there may be more to prepare.
+    pub(crate) fn prepare_segment(&self) -> Result<bool> {
+        let Some(segments) = &self.segments else { return Ok(false) };
         let _upkeep = lock(&self.log_upkeep);
-        segments.prepare_spares()
+        segments.prepare_spare()
     }
 
     /// Lets go of the log segments that no keyspace needs.

@@ -175,7 +175,12 @@ impl Calls for LogCalls {
             report("write out the log", database.committer().write_out());
         }
         if self.prepare_segment {
-            report("prepare a log segment", database.prepare_segment());
+            // One at a time: what is to be written out soon does not wait for all.
+            let prepared = database.prepare_segment();
+            if let Ok(true) = prepared {
+                bell.log.call(|calls| calls.prepare_segment = true);
+            }
+            report("prepare a log segment", prepared.map(drop));
         }
         if self.release {
             report("release log segments", database.release_log());

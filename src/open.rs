@@ -578,7 +578,10 @@ fn continue_log(
 ) -> Result<(Arc<Segments>, Writer)> {
     let dir = shared.path.join(LOG);
     let fs: Arc<LayeredFs> = Arc::clone(&shared.log_files.fs);
-    let next = log.as_ref().map_or(1, |log| log.found().largest_number + 1);
+    let largest = log.as_ref().map_or(0, |log| log.found().largest_number);
+    let Some(next) = largest.checked_add(1) else {
+        return Err(Error::corruption(&dir, 0, "a log segment has a number that none can follow"));
+    };
     let layer = options.log_layer;
     let Some(log) = log else {
         fs.create_dir(&dir)?;

@@ -116,7 +116,7 @@ impl Clock {
 
 /// The pressure of upkeep that counts.
 fn counted(upkeep: u32, mean: u32) -> u32 {
-    let counted = (upkeep + 7 * mean) / 8;
+    let counted = (upkeep + 7 * mean).div_ceil(8);
     if upkeep < HIGH { counted } else { counted.max(upkeep) }
 }
 

@@ -76,7 +76,8 @@ pub(crate) struct Recovered {
     synced: Seqno,
     /// Bytes of records that are cut off.
     pub(crate) dropped_bytes: u64,
-    /// The largest segment number there is.
+    /// The largest segment number that was ever given to a file that is there, by its name or by its header: a power loss may
+    /// leave a recycled file with its new header, and records, under its old name.
     pub(crate) largest_number: u64,
 }
 
@@ -325,6 +326,9 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
             file => file?,
         };
         let len = file.len()?;
+        let front = file.view(0..len.min(FRONT))?;
+        found.largest_number =
+            found.largest_number.max(segment::number_given(&front, database).unwrap_or(0));
         if number < floor {
             found.unused.push((number, len));
             continue;
@@ -336,7 +340,7 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
         };
         let bytes = match &completed {
             Some(bytes) => bytes.slice(0..len.min(FRONT) as usize),
-            None => file.view(0..len.min(FRONT))?,
+            None => front,
         };
         let link = record::parse(&bytes, SEGMENT_HEADER as usize, identity)
             .and_then(|record| link(&record));

@@ -271,15 +271,14 @@ impl Segments {
         Ok(segment)
     }
 
-    /// Prepares the segments that come after the present one: one, and more, if there are files to recycle, as the writer fills
-    /// in a second. Meant for a background thread; a failure leaves things as they are and shows again when a segment is needed.
-    pub(crate) fn prepare_spares(&self) -> Result<()> {
-        while let Some(plan) = self.plan_spare() {
-            let _preparing = Preparing(self);
-            let segment = self.prepare(plan)?;
-            self.lock().spares.push_back(segment);
-        }
-        Ok(())
+    /// Prepares a segment, if as many are not yet ahead of the present one as there should be: one, and more, if there are
+    /// files to recycle, as the writer fills in a second. Gives whether there may be more to prepare. Meant for a background thread; a failure leaves things as they are and shows again when a segment is needed.
+    pub(crate) fn prepare_spare(&self) -> Result<bool> {
+        let Some(plan) = self.plan_spare() else { return Ok(false) };
+        let _preparing = Preparing(self);
+        let segment = self.prepare(plan)?;
+        self.lock().spares.push_back(segment);
+        Ok(true)
     }
 
     /// What is to be prepared now, if anything. It counts as being prepared from then on.
@@ -499,6 +498,19 @@ pub(crate) enum Header {
     Damaged,
 }
 
+/// The number that a header of this database gives its file, if it is one.
+pub(crate) fn number_given(bytes: &[u8], database: u64) -> Option<u64> {
+    let bytes = bytes.first_chunk::<{ SEGMENT_HEADER as usize }>()?;
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    (is_header(bytes) && word(16) == database).then(|| word(24))
+}
+
+fn is_header(bytes: &[u8; SEGMENT_HEADER as usize]) -> bool {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    let sum = u32::from_le_bytes(bytes[60..].try_into().expect("4 bytes"));
+    bytes[..8] == MAGIC && sum == checksum::bound(identity(word(16), word(24)), 0, &bytes[..60])
+}
+
 /// Reads the header of the file of segment `number`.
 pub(crate) fn read_header(file: &Path, bytes: &[u8], database: u64, number: u64) -> Result<Header> {
     let Some(bytes) = bytes.first_chunk::<{ SEGMENT_HEADER as usize }>() else {
@@ -508,9 +520,7 @@ pub(crate) fn read_header(file: &Path, bytes: &[u8], database: u64, number: u64)
         return Ok(Header::Unused);
     }
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-    let sum = u32::from_le_bytes(bytes[60..].try_into().expect("4 bytes"));
-    if bytes[..8] != MAGIC || sum != checksum::bound(identity(word(16), word(24)), 0, &bytes[..60])
-    {
+    if !is_header(bytes) {
         return Ok(Header::Damaged);
     }
     let version = word(8) as u32;
@@ -545,7 +555,7 @@ mod tests {
     fn a_spare_that_is_being_prepared_is_waited_for() {
         let segments = segments();
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..200).for_each(|_| segments.prepare_spares().unwrap()));
+            scope.spawn(|| (0..200).for_each(|_| _ = segments.prepare_spare().unwrap()));
             for number in 1..=200 {
                 assert_eq!(segments.take_next(0).unwrap().number, number);
             }
@@ -560,19 +570,19 @@ mod tests {
         let segments =
             Segments::new(Arc::new(faults.clone()), DIR.into(), 7, Layer::Positional, 0, 1);
         faults.arm(Fault::new(Operation::Sync, Effect::Fail(Errno::Raw(5))));
-        assert!(segments.prepare_spares().is_err());
+        assert!(segments.prepare_spare().is_err());
         assert_eq!(segments.take_next(0).unwrap().number, 2);
     }
 
     #[test]
     fn a_spare_that_is_too_small_is_given_up() {
         let segments = segments();
-        segments.prepare_spares().unwrap();
+        assert!(segments.prepare_spare().unwrap());
         let segment = segments.take_next(SMALLEST).unwrap();
         assert_eq!((segment.number, segment.capacity), (2, SMALLEST + 4096));
         assert_eq!(segments.lock().recyclable, [(1, SMALLEST)]);
-        segments.prepare_spares().unwrap();
-        segments.prepare_spares().unwrap();
+        assert!(segments.prepare_spare().unwrap());
+        assert!(!segments.prepare_spare().unwrap());
         assert_eq!(segments.take_next(0).unwrap().number, 3);
     }
 
@@ -590,7 +600,7 @@ mod tests {
         assert_eq!(at(6700), 3);
         drop(state);
         let ahead = || {
-            segments.prepare_spares().unwrap();
+            while segments.prepare_spare().unwrap() {}
             segments.lock().spares.iter().map(|spare| spare.number).collect::<Vec<_>>()
         };
         assert_eq!(ahead(), [1], "but of new files there is one");

@@ -81,9 +81,9 @@ impl Book {
     }
 
     /// All figures of a step, by row.
-    pub(crate) fn rates(&self, table: &str, step: &str) -> Vec<(&str, f64)> {
+    pub(crate) fn all(&self, table: &str, step: &str, measure: Measure) -> Vec<(&str, f64)> {
         let Some(chapter) = self.chapter(table) else { return Vec::new() };
-        let rate = |id| self.spread(table, id, step, Measure::OperationsPerSecond);
+        let rate = |id| self.spread(table, id, step, measure);
         let rows = chapter.table.rows.iter();
         rows.filter_map(|row| Some((row.id.as_str(), rate(&row.id)?.median))).collect()
     }

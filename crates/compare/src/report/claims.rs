@@ -2,6 +2,7 @@
 
 use super::book::Book;
 use super::numbers::{short, times};
+use crate::tables::Measure;
 
 /// What became of a claim.
 #[derive(Clone, PartialEq, Debug)]
@@ -203,7 +204,7 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "002",
         text: "With fewer keys, compactions meet more often, and throughput falls.",
         judge: |book| {
-            let rates = book.rates("locks", "put");
+            let rates = book.all("locks", "put", Measure::SettledPerSecond);
             let is_ours = |row: &str| row.starts_with("size-") && row.ends_with("/range-level");
             let ours: Vec<_> = rates.iter().filter(|(row, _)| is_ours(row)).collect();
             let (few, many) = (ours.first()?, ours.last()?);
@@ -251,7 +252,7 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         text: "Larger size ratios and a tiering size above 2 make puts and gets faster.",
         judge: |book| {
             let mean = |step, wanted: fn(u32, u32) -> bool| {
-                let rates = book.rates("lsm-kv", step);
+                let rates = book.all("lsm-kv", step, Measure::OperationsPerSecond);
                 let known = rates.iter().filter_map(|&(row, rate)| {
                     let (runs, ratio) = row.strip_prefix("grid-")?.split_once('-')?;
                     let wanted = wanted(runs.parse().ok()?, ratio.parse().ok()?);

@@ -51,7 +51,9 @@ pub(super) fn open(
         options.set_allow_concurrent_memtable_write(false);
     }
     if let Some(threads) = choices.take::<i32>("threads")? {
-        options.increase_parallelism(threads);
+        // A quarter of them flush, one at least, as one thread more does here; and a merge may be cut in as many parts.
+        options.increase_parallelism(threads + 1);
+        options.set_max_subcompactions(u32::try_from(threads).unwrap_or(1));
     }
     if let Some(bytes) = choices.take::<u64>("table-size")? {
         options.set_target_file_size_base(bytes);

@@ -10,7 +10,8 @@ in LevelDB; a range of keys on all levels; or a range of keys on the levels it r
 8 MiB, memory is 16 MiB, memtables are of 2, so that there are five levels or more; no log: what is measured is how fast compactions keep up. The study \
 preloaded 10^8 records on 6 cores with an SSD of its own, and does not say how its puts were skewed or by how many threads they \
 were made: these are ours. Where a device is said to be modelled, each call that reads or writes a table takes so much longer, and each \
-sync five times that; RocksDB cannot be slowed down like this.";
+sync five times that, however many there are at a time: a device of endless depth. RocksDB cannot be slowed down like this; it \
+compacts with as many threads, and one that flushes, in as many parts.";
 
 const LOCKS: [(&str, &str); 3] = [
     ("database", "Turbidite, whole tree"),
