@@ -26,15 +26,20 @@ const LOADS: [(&str, &str, Order); 3] = [
     ("uniform", "uniform", Order::Uniform),
 ];
 
-/// What is drawn of each load, and what to see in it.
-const MEASURES: [(Measure, &str); 4] = [
+/// What is drawn of each load: the measure, its name in the title, and what to see in it.
+const MEASURES: [(Measure, &str, &str); 4] = [
     (
         Measure::SettledPerSecond,
+        "until all is compacted",
         "Figure 7 of the study: about 10 % more with ranges × levels than with ranges alone.",
     ),
-    (Measure::Together, "How far compactions run side by side; RocksDB does not tell."),
-    (Measure::WriteAmplification, "What each byte that is put costs the device."),
-    (Measure::DeviceMebibytesPerSecond, "How far the device is used."),
+    (
+        Measure::Together,
+        "compactions at once",
+        "How far compactions run side by side, one in several parts counted once; RocksDB does not tell.",
+    ),
+    (Measure::WriteAmplification, "writes", "What each byte that is put costs the device."),
+    (Measure::DeviceMebibytesPerSecond, "device", "How far the device is used."),
 ];
 
 /// What a call takes longer on the modelled devices, in microseconds.
@@ -110,12 +115,12 @@ impl Parts {
     fn load(&mut self, (load, words): (&str, &str), puts: Puts, threads: &[u32], rounds: u32) {
         let Puts { records, writers, .. } = puts;
         let who = if writers == 1 { "one writer".to_owned() } else { format!("{writers} writers") };
-        let mut lines = MEASURES.map(|(measure, caption)| {
-            let title = format!("Puts, {words}, {who}");
+        let mut lines = MEASURES.map(|(measure, name, caption)| {
+            let title = format!("Puts, {words}, {who}: {name}");
             Figure::new(&title, caption, Kind::Lines, "threads that compact", measure)
         });
         let most = *threads.last().expect("some compact");
-        let title = format!("How long puts take, {words}, {who}, {most} threads");
+        let title = format!("Puts, {words}, {who}: waits, {most} threads");
         let caption =
             "What the locks are for is seen in the slowest puts: those that wait for compactions.";
         let x = "share of puts";
