@@ -24,7 +24,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::contract::{Background, Context, Host};
 use crate::error::{Error, ErrorKind, Result};
@@ -347,22 +347,13 @@ impl Jobs {
         drop(woken);
     }
 
-    /// Waits for as long as `pause`, less if the engine stops or if trouble is forgotten once more. Meanwhile the thread is lent
-    /// to jobs of other engines, or one that fails would keep all others from theirs.
+    /// Waits for as long as `pause`, less if the engine stops or if trouble is forgotten once more. Meanwhile another thread does
+    /// the jobs of other engines, or one that fails would keep all others from theirs.
     fn wait_to_try_again(&self, work: Work, pause: Duration, forgotten: u64) {
         let waits =
             |status: &mut Status| !self.is_stopping() && status.of(work).forgotten == forgotten;
-        let until = Instant::now() + pause;
-        while waits(&mut self.lock()) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            if self.workers(work).help() {
-                continue;
-            }
-            drop(self.changed.wait_timeout_while(self.lock(), left.min(FIRST_PAUSE), waits));
-        }
+        let _aside = self.workers(work).step_aside();
+        drop(self.changed.wait_timeout_while(self.lock(), pause, waits));
     }
 
     // ---- stopping ----

@@ -4,11 +4,12 @@
 //! Among the others, and among those, it is the one that has waited longest. An engine queues its next job when one has
 //! begun or is done, so engines take turns. What is not pressing waits for [`PATIENCE`] others at most, so nobody starves.
 //!
-//! A job that has to wait may lend its thread to others of the same group ([`help`](Workers::help)), which then run inside it,
-//! one in the other up to [`DEPTH`] of them.
+//! A job that has to wait may step aside ([`step_aside`](Workers::step_aside)): meanwhile another thread takes the place of its own.
 //!
 //! Thread safety: everything may be called from any thread. A job that panics does not take its thread
 //! down; the hook given at the start is told.
+//!
+//! Locks: the queue's, then the list of threads.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,14 +22,14 @@ use crate::error::{Error, Result};
 
 /// So many pressing jobs go before one that is not.
 const PATIENCE: u32 = 8;
-/// So many jobs run inside one another.
-const DEPTH: u32 = 16;
+/// So many jobs may stand aside at a time.
+const MOST_ASIDE: usize = 16;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    /// Which workers a thread belongs to, by the address of what they share, and how many jobs it is in.
-    static ROLE: Cell<Option<(usize, u32)>> = const { Cell::new(None) };
+    /// Which workers a thread belongs to, by the address of what they share.
+    static GROUP: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// A job that waits, and whether it is pressing, which may change meanwhile.
@@ -41,12 +42,15 @@ struct Queue<J> {
     waiting: VecDeque<Waiting<J>>,
     /// How many pressing jobs went before one that is not and waits.
     passed: u32,
+    /// How many threads there are, and how many of them are in jobs that stand aside.
+    threads: usize,
+    aside: usize,
     stopping: bool,
 }
 
 impl<J> Default for Queue<J> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), passed: 0, stopping: false }
+        Self { waiting: VecDeque::new(), passed: 0, threads: 0, aside: 0, stopping: false }
     }
 }
 
@@ -71,8 +75,13 @@ impl<J> Queue<J> {
     }
 }
 
-#[derive(Default)]
+type OnPanic = Box<dyn Fn(&str) + Send + Sync>;
+
 struct Shared {
+    name: String,
+    /// So many threads are to run jobs, not counting those that stand aside.
+    count: usize,
+    on_panic: OnPanic,
     queue: Mutex<Queue<Job>>,
     wake: Condvar,
 }
@@ -82,29 +91,39 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a job; `None` at the stop.
+    /// Starts a thread, which the caller counts.
+    fn spawn(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let shared = Arc::clone(self);
+        std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+            GROUP.set(Some(shared.address()));
+            while let Some(job) = shared.next() {
+                shared.run(job);
+            }
+        })
+    }
+
+    /// Waits for a job; `None` at the stop, or if there are more threads than there are to be.
     fn next(&self) -> Option<Job> {
         let mut queue = self.lock();
-        loop {
+        while !queue.stopping && queue.threads <= self.count + queue.aside {
             if let Some(job) = queue.take() {
                 return Some(job);
             }
-            if queue.stopping {
-                return None;
-            }
             queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+        queue.threads -= 1;
+        if !queue.waiting.is_empty() {
+            // It may be this thread that was woken for what came.
+            self.wake.notify_one();
+        }
+        None
     }
 
-    /// Runs a job, as the `depth`th that its thread is in.
-    fn run(&self, job: Job, depth: u32, on_panic: &dyn Fn(&str)) {
-        let before = ROLE.replace(Some((self.address(), depth)));
-        let outcome = catch_unwind(AssertUnwindSafe(job));
-        ROLE.set(before);
-        if let Err(panic) = outcome {
+    fn run(&self, job: Job) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
             let text = panic.downcast_ref::<&str>().copied();
             let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            on_panic(text.unwrap_or("a background job panicked"));
+            (self.on_panic)(text.unwrap_or("a background job panicked"));
         }
     }
 
@@ -113,12 +132,21 @@ impl Shared {
     }
 }
 
-type OnPanic = Arc<dyn Fn(&str) + Send + Sync>;
+/// A job that stands aside, until this is dropped.
+#[must_use]
+pub(crate) struct Aside<'a>(&'a Shared);
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        self.0.lock().aside -= 1;
+        // The first thread that has nothing to do ends.
+        self.0.wake.notify_one();
+    }
+}
 
 /// A group of threads that run jobs.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
-    on_panic: OnPanic,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -129,22 +157,30 @@ impl Workers {
         count: usize,
         on_panic: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let on_panic: OnPanic = Arc::new(on_panic);
-        let mut threads = Vec::new();
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            count,
+            on_panic: Box::new(on_panic),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+        });
+        let workers = Self { shared, threads: Mutex::default() };
         for _ in 0..count {
-            let (shared, on_panic) = (Arc::clone(&shared), Arc::clone(&on_panic));
-            let thread = std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || {
-                    while let Some(job) = shared.next() {
-                        shared.run(job, 1, &*on_panic);
-                    }
-                })
+            // If this fails, dropping the workers ends those that there are.
+            workers
+                .add_thread(&mut workers.shared.lock())
                 .map_err(|error| Error::io("start a thread for", name.as_ref(), None, error))?;
-            threads.push(thread);
         }
-        Ok(Self { shared, on_panic, threads: Mutex::new(threads) })
+        Ok(workers)
+    }
+
+    fn add_thread(&self, queue: &mut Queue<Job>) -> std::io::Result<()> {
+        let thread = self.shared.spawn()?;
+        queue.threads += 1;
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
     }
 
     /// Queues a job, which is pressing for as long as that says so; it is dropped if the workers have been stopped.
@@ -161,15 +197,26 @@ impl Workers {
         }
     }
 
-    /// Runs the next job that waits inside the one that calls this. False if there is none, or for who is none of these
-    /// threads.
-    pub(crate) fn help(&self) -> bool {
-        let is_mine =
-            |&(address, depth): &(usize, u32)| address == self.shared.address() && depth < DEPTH;
-        let Some((_, depth)) = ROLE.get().filter(is_mine) else { return false };
-        let Some(job) = self.shared.lock().take() else { return false };
-        self.shared.run(job, depth + 1, &*self.on_panic);
-        true
+    /// Has another thread do what waits until the result is dropped, which the job that calls this does when it goes on; then
+    /// for a moment there may be a thread more than there are to be. `None` for who is none of these threads, at the stop, if
+    /// too many jobs stand aside or if the system gives no thread: then what waits has to wait.
+    pub(crate) fn step_aside(&self) -> Option<Aside<'_>> {
+        if GROUP.get() != Some(self.shared.address()) {
+            return None;
+        }
+        let mut queue = self.shared.lock();
+        if queue.stopping || queue.aside == MOST_ASIDE {
+            return None;
+        }
+        // One may still be there that has stood in for a job before.
+        if queue.threads <= self.shared.count + queue.aside
+            && let Err(error) = self.add_thread(&mut queue)
+        {
+            log::warn!("cannot start a thread in place of one that waits: {error}");
+            return None;
+        }
+        queue.aside += 1;
+        Some(Aside(&self.shared))
     }
 
     /// Drops what is queued, and waits for the jobs that run. A worker that calls this does not wait for

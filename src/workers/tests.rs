@@ -84,37 +84,102 @@ fn runs_jobs_survives_panics_and_stops() {
     assert_eq!(*panics.lock().unwrap(), ["on purpose"]);
 }
 
-#[test]
-fn who_waits_lends_its_thread_to_its_own_group() {
-    let ((workers, panics), (others, _)) = (workers(1), workers(1));
-    assert!(!workers.help(), "this is no worker");
-    let (done, ends) = channel();
-    let pressing = Arc::<AtomicBool>::default();
-    let helped = Arc::clone(&workers);
-    workers.submit(&pressing.clone(), move || {
-        helped.submit(&pressing, || panic!("inside"));
-        let depths = Arc::<Mutex<Vec<u32>>>::default();
-        submit_nested(&helped, &depths);
-        assert!(!others.help());
-        while helped.help() {}
-        done.send(depths.lock().unwrap().clone()).unwrap();
+/// Submits a job that runs until the sender it is given back is dropped, and waits until it has begun.
+fn submit_long(workers: &Workers) -> std::sync::mpsc::Sender<()> {
+    let (goes_on, until) = channel::<()>();
+    let (begins, begun) = channel();
+    workers.submit(&Arc::default(), move || {
+        begins.send(()).unwrap();
+        until.recv().unwrap_err();
     });
-    assert_eq!(ends.recv().unwrap(), (2..=DEPTH).collect::<Vec<_>>());
-    assert_eq!(*panics.lock().unwrap(), ["inside"]);
+    begun.recv().unwrap();
+    goes_on
+}
+
+#[test]
+fn while_a_job_stands_aside_another_thread_runs_what_waits() {
+    let ((workers, panics), (others, _)) = (workers(1), workers(1));
+    assert!(workers.step_aside().is_none(), "this is no worker");
+    let (done, ends) = channel();
+    let stood = Arc::clone(&workers);
+    workers.submit(&Arc::default(), move || {
+        assert!(others.step_aside().is_none(), "it is none of them");
+        stood.submit(&Arc::default(), || panic!("beside"));
+        let aside = stood.step_aside().unwrap();
+        // More than one, each of which begins only if the one before has not the only thread.
+        let long = submit_long(&stood);
+        drop(aside);
+        // It does not wait for what runs in its place.
+        done.send(long).unwrap();
+    });
+    let long = ends.recv().unwrap();
+    assert_eq!(*panics.lock().unwrap(), ["beside"]);
+    drop(long);
+    // And then there is one thread again.
+    while workers.shared.lock().threads > 1 {
+        std::thread::yield_now();
+    }
+    drop(submit_long(&workers));
     workers.stop();
 }
 
-/// Submits a job that submits another one, and helps with that.
-fn submit_nested(workers: &Arc<Workers>, depths: &Arc<Mutex<Vec<u32>>>) {
-    let (inner, seen) = (Arc::clone(workers), Arc::clone(depths));
+#[test]
+fn so_many_may_stand_aside_and_no_more() {
+    let (workers, _) = workers(2);
+    let (begins, begun) = channel();
+    let (goes_on, all_go_on) = channel::<()>();
+    let all_go_on = Arc::new(Mutex::new(all_go_on));
+    for _ in 0..MOST_ASIDE + 2 {
+        let (stood, begins, until) = (Arc::clone(&workers), begins.clone(), Arc::clone(&all_go_on));
+        workers.submit(&Arc::default(), move || {
+            let aside = stood.step_aside();
+            begins.send(aside.is_some()).unwrap();
+            until.lock().unwrap().recv().unwrap_err();
+        });
+    }
+    let stand: Vec<bool> = begun.iter().take(MOST_ASIDE + 2).collect();
+    assert_eq!(stand.iter().filter(|&&stands| stands).count(), MOST_ASIDE);
+    assert_eq!(workers.shared.lock().threads, MOST_ASIDE + 2);
+    drop(goes_on);
+    while workers.shared.lock().threads > 2 {
+        std::thread::yield_now();
+    }
+    workers.stop();
+    assert!(workers.threads.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_stop_waits_for_those_that_stand_in() {
+    let (workers, _) = workers(1);
+    let (goes_on, until) = channel::<()>();
+    let (begins, begun) = channel();
+    let count = Arc::new(AtomicUsize::new(0));
+    let (stood, counted) = (Arc::clone(&workers), Arc::clone(&count));
     workers.submit(&Arc::default(), move || {
-        let (_, depth) = ROLE.get().unwrap();
-        seen.lock().unwrap().push(depth);
-        if depth < DEPTH {
-            submit_nested(&inner, &seen);
-            assert!(inner.help());
-        } else {
-            assert!(!inner.help());
+        let counted_inside = Arc::clone(&counted);
+        stood.submit(&Arc::default(), move || {
+            begins.send(()).unwrap();
+            until.recv().unwrap_err();
+            counted_inside.fetch_add(1, Ordering::Relaxed);
+        });
+        let aside = stood.step_aside();
+        assert!(aside.is_some());
+        while !stood.shared.lock().stopping {
+            std::thread::yield_now();
         }
+        drop(aside);
+        assert!(stood.step_aside().is_none(), "at the stop");
+        counted.fetch_add(1, Ordering::Relaxed);
     });
+    begun.recv().unwrap();
+    let stopper = {
+        let workers = Arc::clone(&workers);
+        std::thread::spawn(move || workers.stop())
+    };
+    while !workers.shared.lock().stopping {
+        std::thread::yield_now();
+    }
+    drop(goes_on);
+    stopper.join().unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 2);
 }
