@@ -296,7 +296,9 @@ impl Store {
         self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
     }
 
+    /// Says how pressing upkeep is, and has what is due done.
     pub(super) fn schedule_upkeep(&self) {
+        self.weigh();
         if self.is_upkeep_due() {
             self.jobs.schedule(Work::Upkeep, &self.this, Self::tend_once);
         }

@@ -149,8 +149,10 @@ impl Store {
         self.pressure.load(Ordering::Relaxed)
     }
 
-    /// Finds out anew how far writers must be slowed down.
-    fn weigh(&self) {
+    /// Finds out anew how far writers must be slowed down. One thread at a time does, so that what it found last counts.
+    pub(super) fn weigh(&self) {
+        let tail = lock(&self.writer).segment_units() as u64;
+        let _alone = lock(&self.upkeep);
         let oldest_held = self.context.visibility.oldest_held();
         let segments = self.segments_in_files();
         let can_be_resolved = |segment: &&Arc<Segment>| {
@@ -160,7 +162,7 @@ impl Store {
         let free = segments.iter().filter(|segment| !segment.figures.is_blocked(oldest_held));
         let dead: u64 = free.map(|segment| segment.figures.dead()).sum();
         let live: u64 = segments.iter().map(|segment| segment.figures.live()).sum();
-        let allowed = live.max(4 * lock(&self.writer).segment_units() as u64) as f64;
+        let allowed = live.max(4 * tail) as f64;
         let space = (dead as f64 / allowed - (SPACE - 1.0)).max(0.0) * MOST_PRESSURE as f64;
         let pressure = unresolved.saturating_sub(UNRESOLVED) * PRESSURE_OF_UNRESOLVED;
         let pressure = pressure.max(space as usize).min(MOST_PRESSURE);
@@ -200,7 +202,6 @@ impl Store {
         } else if self.is_checkpoint_due() {
             self.write_checkpoint()?;
         }
-        self.weigh();
         Ok(())
     }
 
@@ -597,7 +598,6 @@ impl Store {
         self.jobs.forget_trouble(Work::Upkeep);
         let tending = self.tend_alone()?;
         let compacted = self.compact_alone();
-        self.weigh();
         drop(tending);
         // What became due meanwhile was not taken up.
         self.schedule_upkeep();

@@ -75,6 +75,19 @@ impl Setup {
         Self { layer, fs, segments, writer }
     }
 
+    /// Writes large records, each in a segment of its own, until the files of segments are used again. The last one's number.
+    fn fill_recycled(&mut self) -> Seqno {
+        let mut last = 0;
+        // That is once they have all grown to the same size.
+        while self.writer.segment().number < 12 {
+            last += 1;
+            self.append([last], LARGE);
+            self.sync();
+            self.segments.release(self.writer.first_in_use());
+        }
+        last
+    }
+
     fn append(&mut self, numbers: impl IntoIterator<Item = Seqno>, len: usize) {
         for seqno in numbers {
             self.writer.append(seqno, 1, &[&body(seqno, len)]).unwrap();
@@ -221,14 +234,7 @@ fn numbers_left_out_behind_a_cut_are_told_by_the_link() {
 #[test]
 fn old_records_of_a_recycled_segment_are_never_taken() {
     everywhere(|mut log| {
-        let mut last = 0;
-        // Segments are recycled once they have all grown to the same size.
-        while log.writer.segment().number < 12 {
-            last += 1;
-            log.append([last], LARGE);
-            log.sync();
-            log.segments.release(log.writer.first_in_use());
-        }
+        let last = log.fill_recycled();
         let names = log.fs.list(DIR.as_ref()).unwrap();
         assert!(names.len() < 8, "files are recycled: {names:?}");
         let floor = log.writer.segment().number;
@@ -246,21 +252,14 @@ fn old_records_of_a_recycled_segment_are_never_taken() {
 #[test]
 fn a_number_that_only_a_header_has_is_not_given_again() {
     everywhere(|mut log| {
-        let mut last = 0;
-        while log.writer.segment().number < 12 {
-            last += 1;
-            log.append([last], LARGE);
-            log.sync();
-            log.segments.release(log.writer.first_in_use());
-        }
+        log.fill_recycled();
         let lost = log.writer.segment().number;
         // As it is before the segment that is lost comes.
         let floor = lost - 1;
         let names = log.fs.list(DIR.as_ref()).unwrap();
         let old = (1..floor).find(|&old| !names.contains(&format!("{old:06}.log"))).unwrap();
         log.fs.rename(&path(lost), &path(old)).unwrap();
-        let found = recover(&log.fs, floor, RecoveryMode::Tolerant);
-        let found = found.unwrap();
+        let found = recover(&log.fs, floor, RecoveryMode::Tolerant).unwrap();
         assert_eq!(found.found().largest_number, lost);
     });
 }

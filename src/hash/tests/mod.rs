@@ -504,3 +504,25 @@ fn closing_does_not_wait_for_upkeep_that_does_not_get_on() {
     db.close().unwrap();
     assert_eq!(self::keyspace(&open(&memory)).count().unwrap(), 20_000);
 }
+
+/// Upkeep that waits for its limit is pressing when there is much of it, though no piece of it ends.
+#[test]
+fn a_low_limit_gives_way_before_the_disk_is_full() {
+    let fs = MemoryFs::new();
+    let db = Database::builder("/db")
+        .file_system(Arc::new(fs.clone()))
+        .memory_budget(8 << 20)
+        .background_rate(64 << 10)
+        .open()
+        .unwrap();
+    let keyspace = keyspace(&db);
+    let value = [7; 1000];
+    for round in 0..32 {
+        for key in 0..2000_u32 {
+            keyspace.put(key.to_be_bytes(), value).unwrap();
+        }
+        keyspace.persist().unwrap();
+        let stats = keyspace.stats();
+        assert!(stats.disk_bytes < 20 << 20, "in round {round}: {stats:?}");
+    }
+}
