@@ -115,6 +115,8 @@ fn errors_say_what_to_do() {
     fs::write(dir.path().join("notes"), "mine").unwrap();
     assert!(refused(&["run", "raw", "--dir", path]).contains("is not empty"));
     assert!(refused(&["report", path]).contains("has no results"));
+    let no_row = refused(&["run", "raw", "--rows", "vec/,nothing", "--dir", path]);
+    assert!(no_row.contains("`list raw` has all of quick scale"), "{no_row}");
     let new = dir.path().join("new");
     let new = new.to_str().unwrap();
     assert!(
@@ -135,4 +137,16 @@ fn the_list_has_every_table_and_system() {
     if !cfg!(feature = "rocksdb") {
         assert!(list.contains("libclang-dev"), "{list}");
     }
+}
+
+#[test]
+fn rows_are_run_by_their_names() {
+    let list = text(&compare(&["list", "raw", "--scale", "smoke"]).stdout);
+    let row = list.lines().nth(1).unwrap().split_whitespace().next().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let output = compare(&["run", "raw", "--scale", "smoke", "--rows", row, "--dir", path]);
+    assert!(text(&output.stderr).contains("raw: 1 runs in"), "{}", text(&output.stderr));
+    let all = text(&compare(&["list", "all"]).stdout);
+    assert!(all.contains("raw, quick scale") && all.contains("scale, quick scale"), "{all}");
 }

@@ -19,8 +19,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// List the tables and the systems, and say which systems are missing here
-    List,
+    /// List the tables and the systems, and say which systems are missing here; or the rows of a table
+    List(list::Arguments),
     /// Run a table, or go on with one that was cut short
     Run(run::Arguments),
     /// Make pages of HTML and Markdown of what was run
@@ -33,7 +33,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self) -> Result<()> {
         match self {
-            Self::List => list::run(),
+            Self::List(arguments) => arguments.run(),
             Self::Run(arguments) => arguments.run(),
             Self::Report(arguments) => arguments.run(),
             Self::Child(arguments) => arguments.run(),

@@ -11,7 +11,7 @@ use crate::report::summary;
 use crate::run::driver::Driver;
 use crate::run::results::Results;
 use crate::systems;
-use crate::tables::{self, Scale};
+use crate::tables::{self, Scale, Table};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -22,7 +22,8 @@ what is there.
 Examples:
   turbidite-compare run write-path --scale quick
   turbidite-compare run all --scale full --dir results --data /mnt/disk/scratch
-  turbidite-compare run peers --only turbidite,rocksdb --json -")]
+  turbidite-compare run peers --only turbidite,rocksdb --json -
+  turbidite-compare run write-path --scale full --rows shuffled-3M,sequential-3M")]
 pub(crate) struct Arguments {
     /// The table, or `all`
     table: String,
@@ -32,6 +33,9 @@ pub(crate) struct Arguments {
     /// Only systems whose names start with one of these
     #[arg(long, value_name = "SYSTEM", value_delimiter = ',')]
     only: Vec<String>,
+    /// Only rows whose names have one of these in them: `list TABLE` has the names
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    rows: Vec<String>,
     /// Write the medians as JSON to this file, one line for each step of each row; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -52,6 +56,7 @@ impl Arguments {
         let tables: Vec<_> =
             names.iter().map(|name| tables::table(name, self.scale)).collect::<Result<_>>()?;
         self.check_only()?;
+        self.check_rows(&tables)?;
         let results = Results::create(&self.dir)?;
         if !results.machine.optimised && self.scale != Scale::Smoke {
             anstream::eprintln!(
@@ -59,7 +64,8 @@ impl Arguments {
             );
         }
         let data = self.data()?.unwrap_or_else(|| results.data());
-        let driver = Driver { results: &results, scale: self.scale, only: &self.only, data: &data };
+        let Self { scale, only, rows, .. } = self;
+        let driver = Driver { results: &results, scale: *scale, only, rows, data: &data };
         let mut failures = 0;
         for table in &tables {
             failures += driver.run(table)?;
@@ -88,6 +94,20 @@ impl Arguments {
             Some(name) => {
                 Err(Failure::usage(format!("there is no system {name:?}: `list` has all")))
             }
+        }
+    }
+
+    fn check_rows(&self, tables: &[Table]) -> Result<()> {
+        let is_known = |text: &String| {
+            tables.iter().flat_map(|table| &table.rows).any(|row| row.id.contains(text.as_str()))
+        };
+        match self.rows.iter().find(|text| !is_known(text)) {
+            None => Ok(()),
+            Some(text) => Err(Failure::usage(format!(
+                "there is no row with {text:?} in its name: `list {}` has all of {} scale",
+                self.table,
+                self.scale.name(),
+            ))),
         }
     }
 

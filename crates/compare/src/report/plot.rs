@@ -2,7 +2,7 @@
 
 use super::numbers::Axis;
 use super::summary::Summary;
-use super::svg::{self, Axes, Bar, Line};
+use super::svg::{self, Axes, Bar, Block, Line};
 use crate::tables::{Figure, Kind, Measure, Point, Row, Table, X};
 
 /// How many parts of a step one value of its course is a mean of: an eighth.
@@ -33,7 +33,33 @@ pub(crate) fn draw(figure: &Figure, table: &Table, summary: &Summary) -> Option<
             let axis = Axis { from: 0.0, to: most, log: false, ticks };
             draw_lines(figure, axis, &lines, Some(share_text))
         }
+        Kind::Compactions => compactions(figure, table, summary),
     }
+}
+
+/// The compactions of the figure's first point that was measured.
+fn compactions(figure: &Figure, table: &Table, summary: &Summary) -> Option<String> {
+    let measured = figure.points.iter().find_map(|point| {
+        let step = summary.middle(&point.row, &point.step)?;
+        (!step.compactions.is_empty()).then_some((row_of(table, &point.row)?, step))
+    });
+    let (row, step) = measured?;
+    let mut blocks = Vec::new();
+    for compaction in &step.compactions {
+        let extents = [(&compaction.inputs, false), (&compaction.outputs, true)];
+        for (extent, is_made) in extents
+            .into_iter()
+            .flat_map(|(extents, is_made)| extents.iter().map(move |extent| (extent, is_made)))
+        {
+            blocks.push(Block {
+                lane: extent.level,
+                x: (compaction.start, compaction.end),
+                y: (extent.from, extent.to),
+                is_strong: is_made,
+            });
+        }
+    }
+    Some(svg::blocks(&figure.title, figure.x, row.job.system(), &blocks))
 }
 
 fn row_of<'a>(table: &'a Table, id: &str) -> Option<&'a Row> {

@@ -256,6 +256,67 @@ pub(crate) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
     drawing.end(title)
 }
 
+/// A rectangle in one of several lanes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Block {
+    pub(crate) lane: u32,
+    pub(crate) x: (f64, f64),
+    /// Shares of the lane's height, from below.
+    pub(crate) y: (f64, f64),
+    pub(crate) is_strong: bool,
+}
+
+const LANE: f64 = 52.0;
+
+/// Compactions in lanes, one for each level, over time.
+pub(crate) fn blocks(title: &str, x_label: &str, system: &str, blocks: &[Block]) -> String {
+    let mut drawing = Drawing::new();
+    let ends: Vec<f64> = blocks.iter().map(|block| block.x.1).collect();
+    let axis = Axis::over(&ends, false);
+    let left = LEFT + 26.0;
+    let x = |value: f64| left + (RIGHT - left) * axis.place(value);
+    let lanes = blocks.iter().map(|block| block.lane + 1).max().unwrap_or(1);
+    let top = |lane: u32| 8.0 + f64::from(lane) * (LANE + 6.0);
+    let bottom = top(lanes);
+    for &tick in &axis.ticks {
+        drawing.line((x(tick), 4.0), (x(tick), bottom), "grid");
+    }
+    for lane in 0..lanes {
+        drawing.text((LEFT, top(lane) + LANE / 2.0 + 4.0), "soft", "start", &format!("L{lane}"));
+        drawing.line((left, top(lane) + LANE + 3.0), (RIGHT, top(lane) + LANE + 3.0), "grid");
+    }
+    let colour = palette::of(system);
+    for block in blocks {
+        // However short and narrow, it can be seen.
+        let (from, width) = (x(block.x.0), (x(block.x.1) - x(block.x.0)).max(0.8));
+        let height = (LANE * (block.y.1 - block.y.0)).max(1.0);
+        let above = top(block.lane) + LANE * (1.0 - block.y.1.clamp(0.0, 1.0));
+        draw_block(&mut drawing, (from, above), (width, height), block.is_strong, &colour);
+    }
+    draw_ticks(&mut drawing, &axis, bottom, &x);
+    drawing.text((LEFT, bottom + 34.0), "soft", "start", x_label);
+    let legend = bottom + 54.0;
+    for (at, is_strong, text) in [(LEFT, false, "takes"), (LEFT + 90.0, true, "makes")] {
+        draw_block(&mut drawing, (at, legend - 9.0), (14.0, 10.0), is_strong, &colour);
+        drawing.text((at + 20.0, legend), "", "start", text);
+    }
+    drawing.height = legend + 10.0;
+    drawing.end(title)
+}
+
+fn draw_block(
+    drawing: &mut Drawing,
+    (x, y): (f64, f64),
+    (width, height): (f64, f64),
+    is_strong: bool,
+    colour: &str,
+) {
+    let opacity = if is_strong { 0.9 } else { 0.3 };
+    drawing.add(format_args!(
+        r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" style="fill:{colour};fill-opacity:{opacity}"/>"#
+    ));
+}
+
 fn draw_line(
     drawing: &mut Drawing,
     line: &Line,
@@ -347,5 +408,22 @@ mod tests {
         };
         assert!(!lines("none", &axes, &[]).contains("NaN"));
         assert!(!bars("none", "y", false, &[]).contains("NaN"));
+        assert!(!blocks("none", "x", "rocksdb", &[]).contains("NaN"));
+    }
+
+    #[test]
+    fn blocks_lie_in_their_lanes() {
+        let block = |lane, is_strong| Block { lane, x: (1.0, 2.0), y: (0.25, 0.75), is_strong };
+        let svg =
+            blocks("compactions", "seconds", "turbidite-lsm", &[block(0, false), block(2, true)]);
+        // A quarter of the lane is above and below, in the first lane and in the third.
+        let quarter = LANE / 4.0;
+        for lane in [0.0, 2.0] {
+            let y = 8.0 + lane * (LANE + 6.0) + quarter;
+            let height = 2.0 * quarter;
+            assert!(svg.contains(&format!("y=\"{y:.1}\"")), "{svg}");
+            assert!(svg.contains(&format!("height=\"{height:.1}\"")));
+        }
+        assert!(["L0", "L1", "L2"].iter().all(|lane| svg.contains(lane)) && !svg.contains("L3"));
     }
 }

@@ -11,10 +11,14 @@ use std::time::Instant;
 use turbidite_workload::machine;
 
 use super::job::{Act, Inside, Job, Load, Step};
-use super::outcome::{Latency, Measured, Outcome};
+use super::keys;
+use super::outcome::{Compaction, Extent, Latency, Measured, Outcome};
 use super::steps::Steps;
 use crate::failure::{Failure, Result};
-use crate::systems::{self, Setup, System, tkrzw};
+use crate::systems::{self, LevelKeys, Setup, System, tkrzw};
+
+/// So many compactions of a step are kept: those in its middle.
+const COMPACTIONS: usize = 160;
 
 /// Carries out `job` in `path`, which is made anew and removed at the end.
 pub(crate) fn run(job: &Job, path: &Path) -> Result<Outcome> {
@@ -106,6 +110,7 @@ fn as_the_study(
 fn measure(steps: &mut Steps, step: &Step, system: &dyn System, path: &Path) -> Result<Measured> {
     let written = machine::written_bytes();
     let before: BTreeMap<_, _> = system.counters().into_iter().collect();
+    drop(system.compactions());
     let done = steps.run(step, system)?;
     let start = Instant::now();
     if step.act.writes() {
@@ -130,7 +135,34 @@ fn measure(steps: &mut Steps, step: &Step, system: &dyn System, path: &Path) -> 
         latency: Latency::of(&done.times.latencies),
         marks: done.marks,
         counters: counters.collect(),
+        compactions: middle(system.compactions(), &steps.load),
     })
+}
+
+/// The compactions in the middle of those that were told.
+fn middle(mut all: Vec<systems::Compaction>, load: &Load) -> Vec<Compaction> {
+    all.sort_by_key(|compaction| compaction.start);
+    let first = all.len().saturating_sub(COMPACTIONS) / 2;
+    let kept = &all[first..all.len().min(first + COMPACTIONS)];
+    let Some(origin) = kept.first().map(|compaction| compaction.start) else { return Vec::new() };
+    // Rounded to what can be seen, so that results stay short.
+    let rounded = |value: f64| (value * 1e4).round() / 1e4;
+    let keys = 2.0 * f64::from(load.records);
+    let share = |key: &[u8]| {
+        rounded(keys::number(load.keys, key).map_or(0.0, |number| number as f64 / keys))
+    };
+    let extent = |of: &LevelKeys| {
+        let LevelKeys { level, smallest, largest } = of;
+        Extent { level: *level, from: share(smallest), to: share(largest) }
+    };
+    let seconds = |at: Instant| rounded(at.saturating_duration_since(origin).as_secs_f64());
+    let compaction = |told: &systems::Compaction| Compaction {
+        start: seconds(told.start),
+        end: seconds(told.end),
+        inputs: told.inputs.iter().map(extent).collect(),
+        outputs: told.outputs.iter().map(extent).collect(),
+    };
+    kept.iter().map(compaction).collect()
 }
 
 fn is_size(counter: &str) -> bool {

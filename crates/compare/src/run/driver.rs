@@ -21,6 +21,8 @@ pub(crate) struct Driver<'a> {
     pub(crate) scale: Scale,
     /// The starts of the names of the systems to run; empty for all.
     pub(crate) only: &'a [String],
+    /// Parts of the names of the rows to run; empty for all.
+    pub(crate) rows: &'a [String],
     /// Where systems have their files.
     pub(crate) data: &'a Path,
 }
@@ -28,7 +30,11 @@ pub(crate) struct Driver<'a> {
 impl Driver<'_> {
     fn wants(&self, row: &Row) -> bool {
         let system = row.job.system();
-        self.only.is_empty() || self.only.iter().any(|name| system.starts_with(name.as_str()))
+        let is_one =
+            self.rows.is_empty() || self.rows.iter().any(|text| row.id.contains(text.as_str()));
+        is_one
+            && (self.only.is_empty()
+                || self.only.iter().any(|name| system.starts_with(name.as_str())))
     }
 
     /// Runs what of `table` has not been run, and says how many runs failed.

@@ -133,12 +133,23 @@ pub(crate) struct Step {
     pub(crate) threads: u32,
     /// Whether the time includes all being in the system's own files.
     pub(crate) persists: bool,
+    /// Whether the moments at which parts of it were done are kept, so that its course can be drawn.
+    pub(crate) course: bool,
 }
 
 impl Step {
     pub(crate) fn new(name: &str, act: Act, order: Order) -> Self {
         let name = name.to_owned();
-        Self { name, act, order, operations: None, batch: 1, threads: 1, persists: false }
+        Self {
+            name,
+            act,
+            order,
+            operations: None,
+            batch: 1,
+            threads: 1,
+            persists: false,
+            course: false,
+        }
     }
 
     #[must_use]
@@ -162,6 +173,12 @@ impl Step {
     #[must_use]
     pub(crate) fn persists(mut self) -> Self {
         self.persists = true;
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn course(mut self) -> Self {
+        self.course = true;
         self
     }
 }

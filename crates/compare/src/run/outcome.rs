@@ -29,6 +29,23 @@ impl Latency {
     }
 }
 
+/// Keys of one level, as shares of the way from the first key that there may be to the last.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Extent {
+    pub(crate) level: u32,
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+}
+
+/// A compaction: when it ran, in seconds since some beginning, what it took and what it made.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Compaction {
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) inputs: Vec<Extent>,
+    pub(crate) outputs: Vec<Extent>,
+}
+
 /// What one step cost.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
@@ -48,10 +65,14 @@ pub(crate) struct Measured {
     /// The most memory the process ever had resident until its end.
     pub(crate) peak_rss_bytes: u64,
     pub(crate) latency: Latency,
-    /// When equal parts of the operations had been done, in seconds.
+    /// When equal parts of the operations had been done, in seconds, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) marks: Vec<f64>,
     /// What the system counted itself during the step.
     pub(crate) counters: BTreeMap<String, f64>,
+    /// Some of the compactions during the step, which follow one another, in the order in which they began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) compactions: Vec<Compaction>,
 }
 
 impl Measured {

@@ -199,7 +199,7 @@ impl Steps {
     }
 
     /// Runs `one` for every operation, or, with batches, `many` for each batch of them. Threads that read have a reader
-    /// each. A single thread keeps marks.
+    /// each. A single thread keeps marks if the step is to have them.
     fn each<T: Copy + Sync>(
         &self,
         work: Work<'_, T>,
@@ -216,7 +216,7 @@ impl Steps {
         let marks = Mutex::new(Vec::new());
         let times = clock::run(threads, count, u64::from(latency_run), &|_| {}, |part, clock| {
             let mut reader = read.map(System::reader).transpose()?;
-            let mut marker = Marker::new(if threads == 1 { count } else { 0 });
+            let mut marker = Marker::new(if threads == 1 && step.course { count } else { 0 });
             if formats {
                 let mut key = Vec::with_capacity(keys.size());
                 for i in part {
@@ -288,7 +288,8 @@ impl Marker {
         self.left = self.left.saturating_sub(count);
         if self.left == 0 {
             self.left = self.every;
-            self.marks.push(self.start.elapsed().as_secs_f64());
+            // To the microsecond, so that results stay short.
+            self.marks.push((self.start.elapsed().as_secs_f64() * 1e6).round() / 1e6);
         }
     }
 }

@@ -20,6 +20,7 @@ mod veclog;
 mod writepath;
 
 use std::path::Path;
+use std::time::Instant;
 
 use crate::failure::{Failure, Result};
 
@@ -33,6 +34,23 @@ pub(crate) type Seen<'a> = &'a mut dyn FnMut(&[u8]);
 
 /// Is given each record of a walk; `false` ends it.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+
+/// Keys of one level of an LSM-tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LevelKeys {
+    pub(crate) level: u32,
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+}
+
+/// A compaction: when it ran, and the keys of what it took and of what it made, for each level.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Compaction {
+    pub(crate) start: Instant,
+    pub(crate) end: Instant,
+    pub(crate) inputs: Vec<LevelKeys>,
+    pub(crate) outputs: Vec<LevelKeys>,
+}
 
 /// A system while it is open.
 pub(crate) trait System: Sync {
@@ -74,6 +92,11 @@ pub(crate) trait System: Sync {
 
     /// Figures that the system counts itself.
     fn counters(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// The compactions that have ended since this was asked last, where the system tells of each.
+    fn compactions(&self) -> Vec<Compaction> {
         Vec::new()
     }
 

@@ -2,25 +2,59 @@
 
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use turbidite::vfs::{DiskFs, Effect, Fault, FaultFs, Operation, Times};
 use turbidite::{
     CompactionLock, Database, Durability as Level, EngineKind, Event, FilterKind, KeyFile,
-    Keyspace, KeyspaceOptions, Layer, MemtableKind, Policy,
+    Keyspace, KeyspaceOptions, Layer, LevelRange, MemtableKind, Policy,
 };
 
-use super::{Choices, Durability, Each, Entries, Reader, Seen, Setup, System};
+use super::{
+    Choices, Compaction, Durability, Each, Entries, LevelKeys, Reader, Seen, Setup, System,
+};
 use crate::failure::{Failure, Result};
 
 struct Turbidite {
     database: Database,
     keyspace: Keyspace,
     engine: EngineKind,
-    /// The nanoseconds that all compactions have taken.
-    compacting: Arc<AtomicU64>,
+    compactions: Arc<Mutex<Compactions>>,
+}
+
+/// What was told of compactions.
+#[derive(Default)]
+struct Compactions {
+    /// How long all have taken.
+    taken: Duration,
+    /// Those that nobody has asked for yet.
+    ended: Vec<Compaction>,
+}
+
+impl Compactions {
+    fn add(&mut self, event: &Event) {
+        if !event.kind.is_compaction() {
+            return;
+        }
+        self.taken += event.end.saturating_sub(event.start);
+        let keys = |ranges: &[LevelRange]| ranges.iter().map(keys_of).collect();
+        self.ended.push(Compaction {
+            start: event.opened + event.start,
+            end: event.opened + event.end,
+            inputs: keys(&event.inputs),
+            outputs: keys(&event.outputs),
+        });
+    }
+}
+
+fn keys_of(range: &LevelRange) -> LevelKeys {
+    let LevelRange { level, smallest, largest, .. } = range;
+    LevelKeys { level: *level, smallest: smallest.clone(), largest: largest.clone() }
+}
+
+fn lock(compactions: &Mutex<Compactions>) -> MutexGuard<'_, Compactions> {
+    compactions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens a keyspace on the engine that `name` ends with.
@@ -54,20 +88,13 @@ pub(super) fn open(
     if let Some(slower) = choices.take::<u64>("call-us")? {
         builder = builder.file_system(Arc::new(slow_tables(slower)));
     }
-    let compacting = Arc::new(AtomicU64::new(0));
-    let sum = Arc::clone(&compacting);
-    let listener = move |event: &Event| add_compaction(&sum, event);
+    let compactions = Arc::<Mutex<Compactions>>::default();
+    let told = Arc::clone(&compactions);
+    let listener = move |event: &Event| lock(&told).add(event);
     let database = builder.listener(Arc::new(listener)).open()?;
     let options = options(engine, choices)?.log(setup.durability != Durability::None);
     let keyspace = database.keyspace("compare", options)?;
-    Ok(Box::new(Turbidite { database, keyspace, engine, compacting }))
-}
-
-fn add_compaction(sum: &AtomicU64, event: &Event) {
-    if event.kind.is_compaction() {
-        let taken = event.end.saturating_sub(event.start).as_nanos();
-        sum.fetch_add(u64::try_from(taken).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
+    Ok(Box::new(Turbidite { database, keyspace, engine, compactions }))
 }
 
 /// A device whose calls that read or write tables take so many microseconds longer, and syncs five times that.
@@ -208,9 +235,13 @@ impl System for Turbidite {
                 counters.extend([("block requests", skip.requests), ("block hits", skip.hits)]);
             }
         }
-        let compacting = Duration::from_nanos(self.compacting.load(Ordering::Relaxed));
+        let compacting = lock(&self.compactions).taken;
         let counters = counters.into_iter().map(|(name, count)| (name, count as f64));
         counters.chain([("compaction seconds", compacting.as_secs_f64())]).collect()
+    }
+
+    fn compactions(&self) -> Vec<Compaction> {
+        std::mem::take(&mut lock(&self.compactions).ended)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

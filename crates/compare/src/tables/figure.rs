@@ -97,6 +97,8 @@ pub(crate) enum Kind {
     Course,
     /// The latency of each point over the share of operations.
     Latencies,
+    /// The compactions of a point, as rectangles of keys and time, on each level.
+    Compactions,
 }
 
 /// Where a point lies.

@@ -113,7 +113,7 @@ impl Parts {
 
     /// Figure 7 of the study, for one way of drawing, by threads.
     fn load(&mut self, (load, words): (&str, &str), puts: Puts, threads: &[u32], rounds: u32) {
-        let Puts { records, writers, .. } = puts;
+        let Puts { order, records, writers } = puts;
         let who = if writers == 1 { "one writer".to_owned() } else { format!("{writers} writers") };
         let mut lines = MEASURES.map(|(measure, name, caption)| {
             let title = format!("Puts, {words}, {who}: {name}");
@@ -125,6 +125,7 @@ impl Parts {
             "What the locks are for is seen in the slowest puts: those that wait for compactions.";
         let x = "share of puts";
         let mut waits = Figure::new(&title, caption, Kind::Latencies, x, Measure::Microseconds);
+        let mut courses = Vec::new();
         for &threads in threads {
             let workload = format!(
                 "puts over {} records of 1 KiB, {words}, {who}, compaction threads: {threads}",
@@ -137,12 +138,16 @@ impl Parts {
                 }
                 if threads == most {
                     waits.add(&id, "put", label, X::Name(String::new()));
+                    let is_drawn = order == Order::Skewed;
+                    courses
+                        .extend(is_drawn.then(|| course_of(&id, label, (words, &who))).flatten());
                 }
                 self.rows.push(Row::store(id, &workload, label, (setup, puts.load()), rounds));
             }
         }
         self.figures.extend(lines);
         self.figures.push(waits);
+        self.figures.extend(courses);
     }
 
     /// The same where the device is slower, and how much the locks then matter.
@@ -167,6 +172,20 @@ impl Parts {
         }
         self.figures.push(bars);
     }
+}
+
+/// The compactions of a row over time, if it is one of the systems that tell of them.
+fn course_of(id: &str, label: &str, (words, who): (&str, &str)) -> Option<Figure> {
+    if id.ends_with("/rocksdb") {
+        return None;
+    }
+    let lock = label.trim_start_matches("Turbidite, ");
+    let title = format!("Puts, {words}, {who}: compactions, {lock}");
+    let caption = "Some compactions from the middle of the puts, those that move tables as they are too. Each lane is a level, and in it lie the keys from                    the first to the last: what is above each other at one moment runs side by side.";
+    let x = "seconds";
+    let mut figure = Figure::new(&title, caption, Kind::Compactions, x, Measure::Together);
+    figure.add(id, "put", label, X::Name(String::new()));
+    Some(figure)
 }
 
 pub(super) fn table(scale: Scale) -> Table {

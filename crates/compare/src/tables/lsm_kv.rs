@@ -123,7 +123,7 @@ fn course(scale: Scale, bytes: u32, rows: &mut Vec<Row>) -> Figure {
         ("shuffled", "true shuffle", Order::Shuffled),
     ] {
         let id = format!("course-{key}");
-        let step = Step::new("put", Act::Put, order);
+        let step = Step::new("put", Act::Put, order).course();
         let job = (setup(LEVELS, "keys+filter"), load(bytes, 8 << 10, vec![step]));
         figure.add(&id, "put", label, X::Name(String::new()));
         rows.push(Row::store(id, "values of 8 KiB as levels fill", label, job, scale.rounds()));

@@ -32,6 +32,11 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
+    /// As it is called on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        self.pick("smoke", "quick", "full")
+    }
+
     /// One of three.
     fn pick<T>(self, smoke: T, quick: T, full: T) -> T {
         match self {
@@ -43,7 +48,7 @@ impl Scale {
 
     /// How often each row is run.
     fn rounds(self) -> u32 {
-        self.pick(1, 3, 5)
+        self.pick(1, 3, 3)
     }
 }
 
