@@ -40,8 +40,9 @@ const MEMORY: Duration = Duration::from_secs(8);
 const MEMORY_OF_NONE: Duration = Duration::from_secs(2);
 /// Pressure from which on it is not the mean that counts.
 const HIGH: u32 = 800;
-/// Pressure of memory begins when memtables use this share of their part of the budget.
-const FREE_SHARE: f64 = 0.5;
+/// Pressure of memory begins when memtables use this share of their part of the budget: as long as one that is full is in files
+/// before the next one is, of three that there is room for, there is none.
+const FREE_SHARE: f64 = 2.0 / 3.0;
 
 /// No writer may go on.
 pub(crate) const STOP: u32 = 1000;

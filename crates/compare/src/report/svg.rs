@@ -1,6 +1,7 @@
 //! Plots as SVG. They are 480 wide, so that their text can be read on a phone, and take their colours from CSS variables:
 //! a page that has them inline sets them, and [`standalone`] has them inside.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::numbers::{Axis, short};
@@ -275,22 +276,25 @@ pub(crate) fn blocks(title: &str, x_label: &str, system: &str, blocks: &[Block])
     let axis = Axis::over(&ends, false);
     let left = LEFT + 26.0;
     let x = |value: f64| left + (RIGHT - left) * axis.place(value);
-    let lanes = blocks.iter().map(|block| block.lane + 1).max().unwrap_or(1);
-    let top = |lane: u32| 8.0 + f64::from(lane) * (LANE + 6.0);
-    let bottom = top(lanes);
+    // Lanes that have nothing are left out.
+    let lanes: Vec<u32> =
+        BTreeSet::from_iter(blocks.iter().map(|block| block.lane)).into_iter().collect();
+    let top = |at: usize| 8.0 + at as f64 * (LANE + 6.0);
+    let bottom = top(lanes.len());
     for &tick in &axis.ticks {
         drawing.line((x(tick), 4.0), (x(tick), bottom), "grid");
     }
-    for lane in 0..lanes {
-        drawing.text((LEFT, top(lane) + LANE / 2.0 + 4.0), "soft", "start", &format!("L{lane}"));
-        drawing.line((left, top(lane) + LANE + 3.0), (RIGHT, top(lane) + LANE + 3.0), "grid");
+    for (at, lane) in lanes.iter().enumerate() {
+        drawing.text((LEFT, top(at) + LANE / 2.0 + 4.0), "soft", "start", &format!("L{lane}"));
+        drawing.line((left, top(at) + LANE + 3.0), (RIGHT, top(at) + LANE + 3.0), "grid");
     }
     let colour = palette::of(system);
     for block in blocks {
         // However short and narrow, it can be seen.
         let (from, width) = (x(block.x.0), (x(block.x.1) - x(block.x.0)).max(0.8));
         let height = (LANE * (block.y.1 - block.y.0)).max(1.0);
-        let above = top(block.lane) + LANE * (1.0 - block.y.1.clamp(0.0, 1.0));
+        let at = lanes.partition_point(|&lane| lane < block.lane);
+        let above = top(at) + LANE * (1.0 - block.y.1.clamp(0.0, 1.0));
         draw_block(&mut drawing, (from, above), (width, height), block.is_strong, &colour);
     }
     draw_ticks(&mut drawing, &axis, bottom, &x);
@@ -416,14 +420,14 @@ mod tests {
         let block = |lane, is_strong| Block { lane, x: (1.0, 2.0), y: (0.25, 0.75), is_strong };
         let svg =
             blocks("compactions", "seconds", "turbidite-lsm", &[block(0, false), block(2, true)]);
-        // A quarter of the lane is above and below, in the first lane and in the third.
+        // A quarter of the lane is above and below, in the first lane and in the second.
         let quarter = LANE / 4.0;
-        for lane in [0.0, 2.0] {
-            let y = 8.0 + lane * (LANE + 6.0) + quarter;
+        for at in [0.0, 1.0] {
+            let y = 8.0 + at * (LANE + 6.0) + quarter;
             let height = 2.0 * quarter;
             assert!(svg.contains(&format!("y=\"{y:.1}\"")), "{svg}");
             assert!(svg.contains(&format!("height=\"{height:.1}\"")));
         }
-        assert!(["L0", "L1", "L2"].iter().all(|lane| svg.contains(lane)) && !svg.contains("L3"));
+        assert!(["L0", "L2"].iter().all(|lane| svg.contains(lane)) && !svg.contains("L1"));
     }
 }
