@@ -79,6 +79,22 @@ impl Merging {
         retention.hides((smallest, largest), (table.smallest_seqno, table.largest_seqno))
     }
 
+    /// The keys of a part at which tables of the next level begin, if there is one in which tables have no keys in common.
+    fn tables_below(&self, part: usize) -> Vec<Vec<u8>> {
+        let [run] = self.state.version.level(self.place.level + 1) else { return Vec::new() };
+        let smallest = self.inputs.iter().map(|table| &table.meta.smallest).min();
+        let largest = self.inputs.iter().map(|table| &table.meta.largest).max();
+        let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
+        let (from, to) = self.range(part);
+        let is_inside = |key: &&Vec<u8>| {
+            *key > smallest
+                && from.is_none_or(|from| key.as_slice() > from)
+                && to.is_none_or(|to| key.as_slice() < to)
+        };
+        let tables = run.overlapping(smallest, largest).iter();
+        tables.map(|table| &table.meta.smallest).filter(is_inside).cloned().collect()
+    }
+
     /// Whether a part is worth threads that read and write.
     fn is_long(&self) -> bool {
         let bytes = self.inputs.iter().map(|table| table.meta.len).fold(0, u64::saturating_add);
@@ -186,6 +202,7 @@ impl Tree {
             options: &self.table_options(place.level),
             limits: self.table_limits(),
             bounds: &merging.bounds,
+            soft_bounds: &merging.tables_below(part),
             end: to,
             next_id: &mut || self.take_id(),
             valve,

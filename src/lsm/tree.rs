@@ -290,6 +290,7 @@ impl Tree {
             options: &self.table_options(0),
             limits,
             bounds: &self.bounds(&state.version, frozen.memtable.memory() as u64),
+            soft_bounds: &[],
             end: None,
             next_id: &mut || self.take_id(),
             valve: None,

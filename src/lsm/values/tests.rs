@@ -99,6 +99,7 @@ impl Bed {
             options: &TableOptions::default(),
             limits: TableLimits { bytes: self.table_bytes, memory: usize::MAX },
             bounds: &[],
+            soft_bounds: &[],
             end: None,
             next_id: &mut || self.take_id(),
             values: Placement::new(&self.home, sources, moves, shortest, self.file_bytes),

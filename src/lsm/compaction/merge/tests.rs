@@ -30,6 +30,7 @@ struct Bed {
     home: Arc<Home>,
     next: Cell<u64>,
     limits: TableLimits,
+    soft_bounds: Vec<Vec<u8>>,
 }
 
 impl Bed {
@@ -51,6 +52,7 @@ impl Bed {
             options: &TableOptions { block_size: 64, ..TableOptions::default() },
             limits: self.limits,
             bounds,
+            soft_bounds: &self.soft_bounds,
             end,
             next_id: &mut next_id,
             valve: None,
@@ -179,20 +181,51 @@ fn write() -> impl Strategy<Value = Write> {
     })
 }
 
+/// Tables are to have about 40 of these, and end where a table of the next level begins, if that is among the last quarter or
+/// the first half of as many more.
+#[test]
+fn tables_end_where_those_of_the_next_level_begin() {
+    let key = |number: usize| format!("{number:04}").into_bytes();
+    let write = |number| -> Write { (key(number), 1, None) };
+    let writes: Vec<_> = (0..400).map(write).collect();
+    let ends = |soft: &[usize]| -> Vec<usize> {
+        let limits = TableLimits { bytes: 40 * 110, memory: usize::MAX };
+        let soft_bounds = soft.iter().map(|&number| key(number)).collect();
+        let bed = Bed { home: sample::home(), next: Cell::new(0), limits, soft_bounds };
+        let tables = bed.flush(&writes, 1, &[]);
+        let number = |key: &[u8]| std::str::from_utf8(key).unwrap().parse::<usize>().unwrap();
+        tables.iter().map(|table| number(&table.meta.largest) + 1).collect()
+    };
+    // About: footers, indexes and filters count too.
+    let usual = ends(&[])[0];
+    assert!((30..50).contains(&usual), "{usual}");
+    let sooner = usual * 7 / 8;
+    let later = sooner + usual * 11 / 8;
+    let much_too_soon = later + usual / 2;
+    let ends_there = ends(&[sooner, later, much_too_soon]);
+    assert_eq!(ends_there[..2], [sooner, later]);
+    // Where there is no bound any more they are as long as ever.
+    let far = ends_there[2] - later;
+    assert!(far.abs_diff(usual) <= 2, "{ends_there:?}, {usual}");
+    // And none is longer than half as long again.
+    let longest = ends(&[390])[0];
+    assert!((usual * 4 / 3..usual * 5 / 3).contains(&longest), "{longest} of {usual}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn tables_read_like_what_was_merged(
         flushes in proptest::collection::vec((proptest::collection::vec(write(), 1..16), ascending()), 1..4),
-        bounds in ascending(),
+        (bounds, soft_bounds) in (ascending(), ascending()),
         cuts in ascending(),
         readable in proptest::collection::btree_set(0_u64..40, 0..3),
         bytes in prop_oneof![Just(1_u64), Just(400), Just(u64::MAX)],
         is_deepest in any::<bool>(),
     ) {
         let limits = TableLimits { bytes, memory: usize::MAX };
-        let bed = Bed { home: sample::home(), next: Cell::new(0), limits };
+        let bed = Bed { home: sample::home(), next: Cell::new(0), limits, soft_bounds };
         let (mut writes, mut version, mut inputs) = (Vec::new(), Version::default(), Vec::new());
         for (number, (flush, bounds)) in (1..).zip(&flushes) {
             let tables = bed.flush(flush, writes.len() as Seqno + 1, bounds);
