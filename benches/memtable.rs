@@ -41,6 +41,7 @@ rooms! {
     "../src/iter/mod.rs" iter,
     "../src/memtable/mod.rs" memtable,
     "../src/options/lsm.rs" options,
+    "../src/sync/mod.rs" sync,
 }
 
 const ROUNDS: usize = 3;

@@ -13,9 +13,10 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 
 /// The largest size at which a memtable is frozen.
 const LARGEST_MEMTABLE: usize = 128 << 20;

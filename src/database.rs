@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use crate::base::{Seqno, Visibility};
 use crate::batch::Batch;
@@ -24,6 +24,7 @@ use crate::options::{Durability, KeyspaceOptions, RecoveryMode, SkipOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::status::{JobStatus, Publisher, Status};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::vfs::{IoStats, Layer, LockGuard};
 
 /// The longest name of a keyspace, in bytes.

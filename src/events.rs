@@ -15,11 +15,12 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::stats::WorkStats;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Is told what the database does in the background: see [`DatabaseBuilder::listener`](crate::DatabaseBuilder::listener).
 ///
@@ -221,12 +222,12 @@ struct Running {
 
 impl Events {
     pub(crate) fn new(listeners: Listeners) -> Self {
-        Self { opened: Instant::now(), listeners, running: Mutex::default() }
+        Self { opened: crate::sync::now(), listeners, running: Mutex::default() }
     }
 
     /// How long the database has been open.
     pub(crate) fn now(&self) -> Duration {
-        self.opened.elapsed()
+        crate::sync::now() - self.opened
     }
 
     /// The jobs that are under way, in the order in which they began.

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::commit::Housekeeping;
 use crate::database::Inner;
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread::JoinHandle};
 
 /// What one of the threads is called for.
 trait Calls: Default {
@@ -72,7 +72,7 @@ impl<C: Calls> Desk<C> {
             if calls.1 {
                 return None;
             }
-            let now = Instant::now();
+            let now = crate::sync::now();
             let at = calls.0.wait_until().and_then(|at| *at);
             let is_late = at.is_some_and(|at| at <= now);
             if is_late || calls.0.is_due() {
@@ -146,7 +146,7 @@ impl Housekeeping for Bell {
     fn write_out_soon(&self) {
         let Some(wait) = self.buffered_for else { return };
         if !self.write_out_called.swap(true, Ordering::Relaxed) {
-            self.log.call(|calls| calls.write_out_at = Some(Instant::now() + wait));
+            self.log.call(|calls| calls.write_out_at = Some(crate::sync::now() + wait));
         }
     }
 
@@ -241,7 +241,7 @@ impl Housekeeper {
         desk: impl Fn(&Bell) -> &Desk<C> + Send + 'static,
     ) -> Result<()> {
         let (bell, database) = (Arc::clone(&self.bell), Weak::clone(database));
-        let thread = std::thread::Builder::new()
+        let thread = crate::sync::thread::Builder::new()
             .name(name.into())
             .spawn(move || keep_house(&bell, desk(&bell), &database))
             .map_err(|error| Error::io("start a thread for", "turbidite".as_ref(), None, error))?;

@@ -23,11 +23,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::contract::{Background, Context, Host};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::throttle::Valve;
 use crate::workers::Workers;
 
@@ -427,7 +428,7 @@ impl Drop for Running<'_> {
             Runner::Background => progress.running -= 1,
             Runner::Caller => progress.called = false,
         }
-        if std::thread::panicking() {
+        if crate::sync::thread::panicking() {
             // Nobody is to wait for what it would have done.
             let cause = "background work ended by a panic".into();
             progress.trouble = Some((None, Error::Poisoned { cause }));

@@ -1,7 +1,7 @@
 //! A keyspace: a sorted map of its own inside the database.
 
 use std::ops::RangeBounds;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::base::{Bounds, Kind, ReadPoint, Slice, Span};
 use crate::catalog::Types;
@@ -13,6 +13,7 @@ use crate::open::Files;
 use crate::options::{Durability, EngineKind, KeyspaceOptions, MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::stats::KeyspaceStats;
 use crate::status::KeyspaceStatus;
+use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::Layer;
 
 /// What a keyspace is made of.

@@ -87,6 +87,7 @@ mod skip;
 mod snapshot;
 mod stats;
 mod status;
+mod sync;
 mod throttle;
 pub mod typed;
 pub mod vfs;
@@ -114,6 +115,9 @@ pub use stats::{
 pub use status::{
     ClaimStatus, JobStatus, KeyspaceStatus, LevelStatus, LsmStatus, Span, Status, Watch,
 };
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use sync::simulated as simulation;
 pub use vfs::{IoStats, Layer, PageCacheStats};
 
 /// The README's example is compiled with the others.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::base::rng::Rng;
@@ -31,6 +31,7 @@ use crate::log::{LOG_VERSION, Log, ReadSegment, Recovered, Segment, Segments, Wr
 use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::reducer::Reducers;
 use crate::stats::RecoveryReport;
+use crate::sync::{Mutex, MutexGuard};
 use crate::throttle::Throttle;
 use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
 use crate::workers::Workers;
@@ -562,7 +563,7 @@ fn make_room(shared: &Shared, targets: &[(String, Target)], last: Seqno) -> Resu
             let largest = engines().max_by_key(|engine| engine.active_bytes());
             largest.into_iter().for_each(|engine| engine.cut(last));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        crate::sync::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }

@@ -15,10 +15,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread::JoinHandle};
 
 /// So many pressing jobs go before one that is not.
 const PATIENCE: u32 = 8;
@@ -94,7 +94,7 @@ impl Shared {
     /// Starts a thread, which the caller counts.
     fn spawn(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let shared = Arc::clone(self);
-        std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+        crate::sync::thread::Builder::new().name(self.name.clone()).spawn(move || {
             GROUP.set(Some(shared.address()));
             while let Some(job) = shared.next() {
                 shared.run(job);
@@ -232,7 +232,8 @@ impl Workers {
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            if thread.thread().id() != crate::sync::thread::current().id() && thread.join().is_err()
+            {
                 log::error!("a background thread ended with a panic");
             }
         }

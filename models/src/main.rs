@@ -18,6 +18,7 @@ rooms! {
     "../../src/iter/mod.rs" iter,
     "../../src/memtable/mod.rs" memtable,
     "../../src/options/lsm.rs" options,
+    "../../src/sync/mod.rs" sync,
 }
 
 fn main() {

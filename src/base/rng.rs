@@ -13,6 +13,9 @@ impl Rng {
     /// A seed that differs between processes and calls.
     pub(crate) fn entropy() -> u64 {
         use std::hash::{BuildHasher, Hasher, RandomState};
+        if let Some(number) = crate::sync::entropy() {
+            return number;
+        }
         let mut hasher = RandomState::new().build_hasher();
         hasher.write_u32(std::process::id());
         if let Ok(now) = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {

@@ -6,10 +6,11 @@
 //! Thread safety: any thread may call anything. One lock is over the numbers that are held.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Seqno;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Shared by the commit path, which publishes, and all readers.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@
 //! locks: `writer`, `reached`, then `swap`, which is held over no I/O.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -38,6 +38,7 @@ use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, MemtableCursor, Memtables};
 use crate::options::{EngineKind, MemtableKind, TreeOptions};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
+use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::{Access, Layer};
 
 /// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.

@@ -12,10 +12,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::base::View;
 use crate::base::prefetch::prefetch;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a cached block costs beside its bytes: its place in the queue, and its owner.
 const OVERHEAD: u64 = 64;

@@ -9,10 +9,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::BlockCache;
 use crate::budget::Budget;
+use crate::sync::Mutex;
 
 /// A file that can be closed and opened again.
 pub(crate) trait Closable: Send + Sync {

@@ -23,7 +23,7 @@ mod pace;
 mod writes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub(crate) use entry::{Logged, take_logged};
@@ -35,6 +35,7 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::log::Writer;
 use crate::options::Durability;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use pace::{Pace, STOP};
 use writes::effective;
 
@@ -157,7 +158,7 @@ impl Committer {
             sync_done: Condvar::new(),
             synced: AtomicU64::new(MAX_SEQNO),
             pace: Pace::default(),
-            began: Instant::now(),
+            began: crate::sync::now(),
             taken: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             poisoned: OnceLock::new(),
@@ -316,9 +317,9 @@ impl Committer {
             let engines = writes.targets().iter().map(|target| target.engine.pressure()).max();
             let pressures = (pace::memory_pressure(&self.budget), engines.unwrap_or(0));
             if pressures.0.max(pressures.1) < STOP {
-                let now = || self.began.elapsed();
+                let now = || crate::sync::now() - self.began;
                 if let Some(sleep) = self.pace.charge(pressures, writes.bytes(), now) {
-                    std::thread::sleep(sleep);
+                    crate::sync::thread::sleep(sleep);
                 }
                 return Ok(());
             }
@@ -331,7 +332,7 @@ impl Committer {
             if let Some(housekeeping) = self.housekeeping.get() {
                 housekeeping.look_at_memory();
             }
-            std::thread::sleep(PATIENCE);
+            crate::sync::thread::sleep(PATIENCE);
             self.check()?;
         }
     }

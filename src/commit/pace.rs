@@ -18,11 +18,12 @@
 //!
 //! Thread safety: everything may be called from any thread. Times are given, so that tests need no clock.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::budget::Budget;
+use crate::sync::Mutex;
 
 /// Bytes a second that all writers together may write at the least pressure.
 const FULL_RATE: f64 = 1e9;

@@ -19,7 +19,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 
@@ -30,6 +30,7 @@ use crate::base::prefetch::prefetch;
 use crate::base::{Seqno, Slice, Trailer, View, checksum, hash};
 use crate::cache::{Closable, OpenFiles};
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use crate::vfs::{Access, Appender, File, Fs, Hint, Layer, ReadRequest};
 
 const MAGIC: [u8; 8] = *b"TBD-HSH\n";

@@ -13,7 +13,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::checkpoint::{self, Checkpoint};
@@ -34,6 +34,7 @@ use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::jobs::{Jobs, Status, Work};
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, VerifyReport};
+use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::{Layer, PathKind, remove_leftover};
 
 /// The units of a segment: half of what a memtable may take, within these bounds.

@@ -23,12 +23,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::tail::{self, Tail};
 use crate::base::{Seqno, checksum, hash};
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex};
 use crate::vfs::{Access, File, Fs, IoStats, Layer};
 
 pub(crate) const MAGIC: [u8; 8] = *b"TBD-LOG\n";
@@ -108,7 +109,7 @@ impl State {
             return None;
         }
         let spare = self.spares.pop_front();
-        self.note_taken(Instant::now());
+        self.note_taken(crate::sync::now());
         spare
     }
 
@@ -267,7 +268,7 @@ impl Segments {
         let segment = self.prepare(plan)?;
         let mut state = self.lock();
         state.current_capacity = segment.capacity.min(self.largest);
-        state.note_taken(Instant::now());
+        state.note_taken(crate::sync::now());
         Ok(segment)
     }
 
@@ -430,7 +431,7 @@ impl Segments {
         Ok(Segment { number, identity, capacity, file })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> crate::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

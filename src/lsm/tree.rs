@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -39,6 +39,7 @@ use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::status::LsmStatus;
+use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::{Layer, remove_leftover};
 
 /// How long to wait for what takes next to no time.

@@ -3,9 +3,10 @@
 //! Thread safety: any thread may grow and shrink it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::budget::Budget;
+use crate::sync::Mutex;
 
 /// The memory of one memtable. It counts against the writers' share of the budget until it is closed.
 #[derive(Debug)]

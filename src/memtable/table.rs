@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::Memtable;
 use super::account::Account;
@@ -18,6 +18,7 @@ use super::ranges::{Ranges, SharedRanges};
 use super::sync::{AtomicU64, Ordering};
 use crate::base::{Kind, RangeTombstone, Seqno, Slice, Span, Trailer, View};
 use crate::budget::Budget;
+use crate::sync::Mutex;
 
 /// Values of up to this many bytes are copied out by readers; longer ones pin the memtable.
 pub(super) const COPIED: usize = 4096;

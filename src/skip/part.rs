@@ -6,13 +6,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::file::SortedFile;
 use crate::base::{Seqno, hash};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, Closable, OpenFiles};
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use crate::vfs::{Access, File, Fs, Layer};
 
 /// A file with a larger number is not ours. There is as much room again above those that are, and more.

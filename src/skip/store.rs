@@ -22,7 +22,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -47,6 +47,7 @@ use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, MemtableKind, SkipOptions};
 use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
+use crate::sync::{Mutex, MutexGuard};
 use crate::throttle::Valve;
 use crate::vfs::{Layer, remove_leftover};
 

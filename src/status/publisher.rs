@@ -4,14 +4,14 @@
 //! whatever the file holds that it did not hold before: what a process left behind that is gone is answered once.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::encoding::encode;
 use super::{REQUEST, STATUS, Status, UNFINISHED};
 use crate::base::rng::Rng;
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, thread::JoinHandle};
 use crate::vfs::{Access, Fs, Layer, PathKind, remove_leftover};
 
 /// How long requests wait at most.
@@ -52,7 +52,7 @@ impl Publisher {
         files.remove();
         let stopping = Arc::<Stopping>::default();
         let (told, theirs) = (Arc::clone(&stopping), Arc::clone(&files));
-        let thread = std::thread::Builder::new()
+        let thread = crate::sync::thread::Builder::new()
             .name("turbidite-status".into())
             .spawn(move || publish(&told, &theirs, &collect))
             .map_err(|error| Error::io("start a thread for", "turbidite".as_ref(), None, error))?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::encoding::{Stamp, decode};
 use super::publisher::{read, replace};
@@ -41,7 +41,7 @@ impl Watch {
     /// # Errors
     /// What writing the request gives, if nobody else's is answered meanwhile: the file system may be read-only.
     pub fn ask(&mut self, patience: Duration) -> Result<Option<Status>> {
-        let begin = Instant::now();
+        let begin = crate::sync::now();
         let before = self.published().map(|(stamp, _)| stamp);
         let asked = self.write_request();
         loop {
@@ -49,11 +49,11 @@ impl Watch {
             if let Some((_, status)) = answer {
                 return Ok(Some(status));
             }
-            let left = patience.saturating_sub(begin.elapsed());
+            let left = patience.saturating_sub(crate::sync::now() - begin);
             if left.is_zero() {
                 return asked.map(|()| None);
             }
-            std::thread::sleep(left.min(LOOKS));
+            crate::sync::thread::sleep(left.min(LOOKS));
         }
     }
 

@@ -19,9 +19,10 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::vfs::File;
 use file::LimitedFile;
 
@@ -66,7 +67,7 @@ impl Throttle {
     pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
         Self {
             rate: bytes_per_second.map(|rate| rate.max(1) as f64),
-            began: Instant::now(),
+            began: crate::sync::now(),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -91,7 +92,7 @@ impl Throttle {
             return;
         }
         // What was granted until now was granted at the rate of before.
-        state.bucket.grant(self.began.elapsed(), before);
+        state.bucket.grant(crate::sync::now() - self.began, before);
         drop(state);
         self.changed.notify_all();
     }
@@ -181,7 +182,7 @@ impl Valve {
         let ticket = state.bucket.take(bytes);
         while !self.stopped.load(Ordering::Acquire) {
             let limit = state.limit(throttle.rate);
-            state.bucket.grant(throttle.began.elapsed(), limit);
+            state.bucket.grant(crate::sync::now() - throttle.began, limit);
             let Some(wait) = state.bucket.wait(ticket, limit) else { return };
             let waited = throttle.changed.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -15,11 +15,14 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, PoisonError};
 
 use super::{File, Hint, IoStats, View};
 use crate::error::{Error, Result};
+use crate::sync::{
+    Condvar, Mutex, MutexGuard,
+    thread::{self, JoinHandle},
+};
 
 /// The most bytes that wait to be written; one write may be larger.
 const MOST_WAITING: usize = 1 << 20;

@@ -19,12 +19,13 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use super::aligned::{self, AlignedBuf};
 use super::counters::IoStats;
 use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes that cannot go straight through are copied in pieces of this many: a multiple of every block size.
 const PIECE: u64 = 1 << 20;

@@ -9,7 +9,9 @@
 
 use std::ops::{Add, Deref, Sub};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// What was done with a file, or with all files of a file system, so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,12 +12,12 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Access, File, Fs, Hint, IoStats, Layer, LockGuard, PathKind, View};
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard, thread};
 
 /// The calls that can be made to fail. A file's length and hints never fail.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -12,12 +12,13 @@
 //! keep the cache they were opened with.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::block::BlockFile;
 use super::pages::{PageCache, PageCacheStats, PagedFile};
 use super::{Access, File, Fs, IoStats, Layer, LockGuard, PathKind};
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A file system that offers every [`Layer`], over one that need not. All files that are opened through it
 /// with the same sizes share one page cache, which is made when the first of them is.

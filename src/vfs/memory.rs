@@ -17,7 +17,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use self::content::Content;
 use self::names::{Entry, FIRST_NODE, NameChange, Names, NodeId};
@@ -27,6 +27,7 @@ use super::counters::{FileCounters, IoStats, Registry};
 use super::layer::Raw;
 use super::{Access, File, Fs, Hint, Layer, LockGuard, PathKind, View, direct, range};
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 
 /// What a power loss leaves of the operations that were not synced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

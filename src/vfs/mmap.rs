@@ -18,8 +18,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
@@ -28,6 +27,7 @@ use super::counters::IoStats;
 use super::positional::{PositionalFile, Reserved};
 use super::{File, Hint, View, range};
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard, thread};
 
 /// An open file and its maps.
 #[derive(Debug)]

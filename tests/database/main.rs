@@ -21,6 +21,8 @@ mod model;
 mod multi_get;
 mod ranges;
 mod setup;
+#[cfg(feature = "simulation")]
+mod simulation;
 mod steps;
 mod tables;
 mod typed;

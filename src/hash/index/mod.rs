@@ -154,7 +154,7 @@ impl Index {
             }
             tries += 1;
             if tries.is_multiple_of(SPINS) {
-                std::thread::yield_now();
+                crate::sync::thread::yield_now();
             } else {
                 std::hint::spin_loop();
             }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::base::hash::{file_identity, hash64};
@@ -74,7 +74,7 @@ impl Forger {
         let home = Home {
             fs: Arc::clone(&fs),
             dir: PathBuf::from(DIR),
-            layer: Mutex::new(Layer::Positional),
+            layer: crate::sync::Mutex::new(Layer::Positional),
             identity,
             open_files: Arc::new(OpenFiles::new(budget, Arc::new(BlockCache::new(0)))),
         };

@@ -16,11 +16,12 @@
 //! Locks: `held`, called `claims` in the order of locks.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::policy::Choice;
 use crate::lsm::version::{Run, TableFile, Version};
 use crate::options::CompactionLock;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Keys, from the smallest to the largest, on a level.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,9 +8,10 @@
 //! Thread safety: everything may be called from any thread. The lock is held over no work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Parts of a job, that each give a `T`.
 #[derive(Debug)]

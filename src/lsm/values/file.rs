@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 
@@ -20,6 +20,7 @@ use crate::base::{Slice, View};
 use crate::cache::Closable;
 use crate::error::{Error, Result};
 use crate::lsm::version::Home;
+use crate::sync::Mutex;
 use crate::vfs::{Access, File, Hint};
 
 /// The bytes that verifying reads at once, if a value is not larger.

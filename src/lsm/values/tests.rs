@@ -612,8 +612,8 @@ fn mapped_files_lend_values_that_outlive_them() {
     let home = Home {
         fs,
         dir: dir.path().to_path_buf(),
-        layer: std::sync::Mutex::new(Layer::Mmap),
-        key_file: std::sync::Mutex::default(),
+        layer: crate::sync::Mutex::new(Layer::Mmap),
+        key_file: crate::sync::Mutex::default(),
         identity: bed.home.identity,
         blocks: Arc::clone(&bed.home.blocks),
         open_files: Arc::clone(&bed.home.open_files),

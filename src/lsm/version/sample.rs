@@ -1,12 +1,13 @@
 //! Tables to test with that exist in name only: nothing here is ever opened.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::{Home, TableFile, TableMeta};
 use crate::base::Seqno;
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
+use crate::sync::Mutex;
 use crate::vfs::{Fs, Layer, MemoryFs};
 
 /// The directory `/tree` of an empty file system in memory.

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::lsm::table::{Kept, Table, TableSummary};
 use crate::lsm::values::Share;
 use crate::options::KeyFile;
+use crate::sync::Mutex;
 use crate::vfs::{Access, File, Fs, Layer};
 
 /// Larger than any number that a manifest has.

@@ -19,7 +19,7 @@ mod tree;
 mod walk;
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
@@ -32,6 +32,7 @@ use super::sync::{AtomicU64, Ordering};
 use super::table::Entries;
 use crate::base::Trailer;
 use crate::base::key::{common_prefix_len, compare, head, head_behind};
+use crate::sync::Mutex;
 
 /// How many entries the prefix is learnt from at first.
 const LEARN_FROM: u64 = 1024;

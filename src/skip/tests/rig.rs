@@ -1,9 +1,9 @@
 //! A store by itself, whose commit path and background threads are the test's.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 
 use super::super::part::Home;
 use super::super::store::Store;
@@ -82,7 +82,7 @@ pub(super) fn home(fs: &Arc<dyn Fs>) -> Arc<Home> {
         fs: context.fs,
         dir: context.dir,
         identity: context.identity,
-        layer: Mutex::new(context.layer),
+        layer: crate::sync::Mutex::new(context.layer),
         blocks: context.blocks,
         open_files: context.open_files,
         budget: context.budget,

@@ -9,11 +9,14 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::{Arc, PoisonError};
 
 use super::{ReadRequest, View};
 use crate::error::Result;
+use crate::sync::{
+    Condvar, Mutex, MutexGuard,
+    thread::{self, JoinHandle, Thread},
+};
 
 /// Reading takes little stack; what is not touched costs no memory.
 const STACK: usize = 256 << 10;

@@ -3,13 +3,14 @@
 //! Where the kernel refuses a ring, or a file offers no raw read, or the ring does not deliver all bytes of a
 //! read, the pool of threads reads instead: what is wrong with a file is told in one way only.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::pool::Pool;
 use super::ring::Ring;
 use super::{ReadRequest, View};
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How many reads a ring has in flight. Unlike a thread, a place in a ring costs next to nothing.
 const DEPTH: usize = 64;

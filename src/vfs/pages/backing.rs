@@ -16,14 +16,13 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 use super::bounce::Bounce;
 use super::frames::Latch;
 use super::{Key, PageCache, Tally};
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::vfs::File;
 
 /// Up to so many bytes are written back with one call.

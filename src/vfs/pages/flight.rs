@@ -2,9 +2,10 @@
 //!
 //! Thread safety: one finishes, any number wait.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A read or write that is under way.
 #[derive(Debug, Default)]

@@ -39,12 +39,13 @@ use std::sync::atomic::{
     AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::Key;
 use crate::base::View;
 use crate::base::prefetch::prefetch_at;
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex};
 
 const ONE_PIN: u64 = 1;
 const PINS: u64 = 0xffff_ffff;

@@ -52,7 +52,7 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use self::backing::Backing;
 pub use self::file::PagedFile;
@@ -61,6 +61,7 @@ use self::frames::{Frames, Pin};
 use self::policy::Policy;
 use self::table::Table;
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard};
 
 const MIN_BLOCK: usize = 512;
 const MAX_BLOCK: usize = 1 << 20;

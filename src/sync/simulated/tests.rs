@@ -1,0 +1,103 @@
+//! Orders that seeds decide, waits, the clock, deadlocks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{Condvar, Mutex, now, thread};
+use super::run;
+
+fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().name("simulated".into()).spawn(work).unwrap()
+}
+
+/// The order in which three threads come to a lock, again and again.
+fn order(seed: u64) -> Vec<u32> {
+    run(seed, || {
+        let seen = Arc::<Mutex<Vec<u32>>>::default();
+        let threads: Vec<_> = (0..3)
+            .map(|number| {
+                let seen = Arc::clone(&seen);
+                start(move || (0..20).for_each(|_| seen.lock().unwrap().push(number)))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let seen = seen.lock().unwrap();
+        seen.clone()
+    })
+}
+
+#[test]
+fn a_seed_is_an_order() {
+    let orders: Vec<_> = (0..20).map(order).collect();
+    assert_eq!(orders, (0..20).map(order).collect::<Vec<_>>());
+    let mut different = orders.clone();
+    different.sort();
+    different.dedup();
+    assert!(different.len() > 10, "{}", different.len());
+    for order in orders {
+        for number in 0..3 {
+            assert_eq!(order.iter().filter(|&&other| other == number).count(), 20);
+        }
+    }
+}
+
+#[test]
+fn time_passes_when_all_wait() {
+    for seed in 0..20 {
+        run(seed, || {
+            let (hour, start_of_all) = (Duration::from_secs(3600), now());
+            let sleeper = start(move || {
+                thread::sleep(hour);
+                now()
+            });
+            let state = (Mutex::new(()), Condvar::new());
+            let (_, result) = state.1.wait_timeout(state.0.lock().unwrap(), hour / 2).unwrap();
+            assert!(result.timed_out());
+            assert!((hour / 2..hour).contains(&(now() - start_of_all)));
+            assert!(sleeper.join().unwrap() - start_of_all >= hour);
+        });
+    }
+}
+
+#[test]
+fn who_waits_goes_on_when_told() {
+    for seed in 0..50 {
+        let sum = run(seed, || {
+            // How many have been given out, and taken.
+            let state = Arc::new((Mutex::new((0, 0)), Condvar::new()));
+            let takers: Vec<_> = (0..3)
+                .map(|_| {
+                    let state = Arc::clone(&state);
+                    start(move || {
+                        let none = |(given, taken): &mut (i32, i32)| given == taken;
+                        state.1.wait_while(state.0.lock().unwrap(), none).unwrap().1 += 1;
+                        thread::park();
+                    })
+                })
+                .collect();
+            for _ in 0..3 {
+                state.0.lock().unwrap().0 += 1;
+                state.1.notify_one();
+            }
+            for taker in takers {
+                taker.thread().unpark();
+                taker.join().unwrap();
+            }
+            let state = state.0.lock().unwrap();
+            *state
+        });
+        assert_eq!(sum, (3, 3));
+    }
+}
+
+#[test]
+fn a_deadlock_is_told() {
+    let waits_for_ever = || {
+        let (mutex, condition) = (Mutex::new(()), Condvar::new());
+        drop(condition.wait(mutex.lock().unwrap()));
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(1, waits_for_ever)));
+    let text = *outcome.unwrap_err().downcast::<String>().unwrap();
+    assert!(text.contains("deadlock"), "{text}");
+}

@@ -1,0 +1,51 @@
+//! Databases in simulations: the same seed makes the same calls to the file system, with all background work.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use turbidite::vfs::MemoryFs;
+use turbidite::{Database, KeyspaceOptions, simulation};
+
+/// The files of a database after some writes, flushes and compactions, with all calls that changed them.
+fn database(seed: u64) -> (usize, Vec<(PathBuf, Vec<u8>)>) {
+    simulation::run(seed, || {
+        let fs = MemoryFs::traced();
+        let open = || {
+            let builder = Database::builder("/db").memory_budget(8 << 20).background_threads(2);
+            builder.file_system(Arc::new(fs.clone())).open().unwrap()
+        };
+        for round in 0..2_u32 {
+            let db = open();
+            let all = [
+                db.keyspace("lsm", KeyspaceOptions::lsm()).unwrap(),
+                db.keyspace("hash", KeyspaceOptions::hash()).unwrap(),
+                db.keyspace("btree", KeyspaceOptions::btree()).unwrap(),
+                db.keyspace("skip", KeyspaceOptions::skip()).unwrap(),
+            ];
+            for number in 0..600_u32 {
+                for keyspace in &all {
+                    let key = (number.wrapping_mul(0x9e37_79b1) % 500).to_be_bytes();
+                    keyspace.put(key, vec![(number + round) as u8; 2000]).unwrap();
+                }
+            }
+            all[0].compact().unwrap();
+            all[1].persist().unwrap();
+            drop(all);
+            db.close().unwrap();
+        }
+        (fs.operations(), fs.files())
+    })
+}
+
+#[test]
+fn a_seed_is_a_trace_of_a_whole_database() {
+    let mut traces = Vec::new();
+    for seed in 0..8 {
+        let first = database(seed);
+        assert!(first.0 > 100, "{} operations", first.0);
+        assert!(first == database(seed), "another trace of seed {seed}");
+        traces.push(first.0);
+    }
+    traces.dedup();
+    assert!(traces.len() > 1, "{traces:?}");
+}
