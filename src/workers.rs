@@ -198,7 +198,7 @@ impl Workers {
     }
 
     /// Has another thread do what waits until the result is dropped, which the job that calls this does when it goes on; then
-    /// for a moment there may be a thread more than there are to be. `None` for who is none of these threads, at the stop, if
+    /// there is a thread more than there are to be, until one of them has done what it is at. `None` for who is none of these threads, at the stop, if
     /// too many jobs stand aside or if the system gives no thread: then what waits has to wait.
     pub(crate) fn step_aside(&self) -> Option<Aside<'_>> {
         if GROUP.get() != Some(self.shared.address()) {

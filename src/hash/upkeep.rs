@@ -152,7 +152,7 @@ impl Store {
     /// Finds out anew how far writers must be slowed down. One thread at a time does, so that what it found last counts.
     pub(super) fn weigh(&self) {
         let tail = lock(&self.writer).segment_units() as u64;
-        let _alone = lock(&self.upkeep);
+        let alone = lock(&self.upkeep);
         let oldest_held = self.context.visibility.oldest_held();
         let segments = self.segments_in_files();
         let can_be_resolved = |segment: &&Arc<Segment>| {
@@ -171,6 +171,8 @@ impl Store {
         let debt =
             (unresolved as f64 / UNRESOLVED as f64).max(dead as f64 / allowed / (SPACE - 1.0));
         self.jobs.set_debt((debt.min(1.0) * full) as u32);
+        // Segments that nobody has any more go after it.
+        drop(alone);
     }
 
     /// Does one piece of the work that is due.

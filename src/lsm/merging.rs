@@ -8,7 +8,7 @@
 //!
 //! The range tombstones of all tables are read once; each part has what of them lies in it.
 //!
-//! So no more threads are at work than there are for compactions, and nobody waits for a thread that is busy elsewhere.
+//! So no more threads are at work than there are for compactions, but for those that stand in for jobs that failed, and nobody waits for a thread that is busy elsewhere.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

@@ -445,7 +445,7 @@ impl KeyspaceOptions {
     /// About how many bytes a table may take, 64 KiB to 4 GiB, from now on. Default: below level 0 an eighth of what the first
     /// level there may, by the memory budget; on level 0 as many as a flush writes. A table that is merged or loaded is ended
     /// before if what is kept of its keys until it is complete, 20 bytes for each and the index, takes a 32nd of the memory
-    /// budget.
+    /// budget. One that is merged may take three quarters as much, or half as much again, to end where a table of the next level begins.
     #[must_use]
     pub fn table_size(mut self, bytes: u64) -> Self {
         self.lsm.table_size = Some(bytes);

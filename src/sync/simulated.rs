@@ -15,10 +15,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who waits for a lock looks again after this long.
-const LOCK_LOOKS: Duration = Duration::from_micros(10);
-/// So many looks for locks in a row, without anything else, and nobody will ever let go of one.
-const MOST_LOOKS: u32 = 100_000;
+/// What is not done after so long will never be: somebody looks again and again for what does not come.
+const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
 /// How long a look at the clock takes.
 const LOOK: Duration = Duration::from_nanos(100);
 
@@ -44,8 +42,8 @@ pub(crate) fn entropy() -> Option<u64> {
 /// Runs `work` as the first thread of a simulation, waits for all threads that it started, and gives what it gave.
 ///
 /// # Panics
-/// If all threads wait and none of them for a moment: `deadlock` is in the message. What `work` panics with goes on to the
-/// caller. Threads must not be left waiting at the end.
+/// If all threads wait and none of them for a moment, or if the clock has gone on by a day: `deadlock` is in the message. What `work`
+/// panics with goes on to the caller.
 pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> T {
     assert!(current().is_none(), "a simulation inside of another one");
     let place = Place { scheduler: Arc::new(Scheduler::new(seed)), thread: 0 };
@@ -98,8 +96,10 @@ enum Wait {
     Unpark,
     /// The end of a thread; `None`: of all others.
     End(Option<usize>),
-    /// A moment, or a lock.
+    /// A moment.
     Time,
+    /// A lock that somebody holds. Whether it has looked again since any other thread has done anything.
+    Lock { looked: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,8 +127,6 @@ struct State {
     threads: Vec<Thread>,
     /// The one that runs.
     running: usize,
-    /// Looks for locks since anything else was done.
-    looks: u32,
     /// All wait for ever.
     is_dead: bool,
 }
@@ -155,7 +153,6 @@ impl Scheduler {
             clock: Duration::ZERO,
             threads: Vec::new(),
             running: 0,
-            looks: 0,
             is_dead: false,
         };
         state.enroll();
@@ -193,19 +190,29 @@ impl State {
         }
     }
 
+    /// A thread has done something: a lock that others wait for may be free.
+    fn moved(&mut self) {
+        for thread in &mut self.threads {
+            if let Status::Waits { on: Wait::Lock { looked }, .. } = &mut thread.status {
+                *looked = false;
+            }
+        }
+    }
+
     /// The thread that goes on, if any ever will.
     fn next(&mut self) -> Option<usize> {
         loop {
-            let is_ready = |thread: &Thread| thread.status == Status::Ready;
-            let ready = self.threads.iter().filter(|thread| is_ready(thread)).count();
-            if ready > 0 {
-                let pick = self.dice.below(ready);
-                let mut all = self.threads.iter().enumerate();
-                return all
-                    .by_ref()
-                    .filter(|(_, thread)| is_ready(thread))
-                    .nth(pick)
-                    .map(|(at, _)| at);
+            let can_go_on = |status| {
+                let looks = Wait::Lock { looked: false };
+                status == Status::Ready || matches!(status, Status::Waits { on, .. } if on == looks)
+            };
+            let all = self.threads.iter().enumerate();
+            let ready: Vec<usize> =
+                all.filter(|(_, thread)| can_go_on(thread.status)).map(|(at, _)| at).collect();
+            if !ready.is_empty() {
+                let next = ready[self.dice.below(ready.len())];
+                self.threads[next].status = Status::Ready;
+                return Some(next);
             }
             let until = |thread: &Thread| match thread.status {
                 Status::Waits { until, .. } => until,
@@ -213,6 +220,9 @@ impl State {
             };
             let first = self.threads.iter().filter_map(until).min()?;
             self.clock = self.clock.max(first);
+            if self.clock > MOST_TIME {
+                return None;
+            }
             for thread in &mut self.threads {
                 if matches!(thread.status, Status::Waits { until: Some(until), .. } if until <= first)
                 {
@@ -245,10 +255,12 @@ impl Place {
         let turn = Arc::clone(&state.threads[self.thread].turn);
         let not_yet = |state: &mut State| state.running != self.thread;
         state = turn.wait_while(state, not_yet).unwrap_or_else(PoisonError::into_inner);
-        if state.is_dead {
+        if std::mem::take(&mut state.is_dead) {
             let waiting: Vec<_> = state.threads.iter().map(|thread| thread.status).collect();
+            // What unwinds may close what it holds.
+            state.threads[self.thread].status = Status::Ready;
             drop(state);
-            assert!(!std::thread::panicking(), "deadlock while a panic goes on");
+            assert!(!std::thread::panicking(), "one more deadlock while a panic goes on");
             panic!("deadlock: every thread waits for another one: {waiting:?}");
         }
     }
@@ -256,9 +268,9 @@ impl Place {
     /// A moment at which another thread may go on.
     pub(super) fn step(&self) {
         let mut state = self.lock();
+        state.moved();
         let patience = state.patience;
         if state.dice.below(patience) == 0 {
-            state.looks = 0;
             self.switch(state);
         }
     }
@@ -266,8 +278,8 @@ impl Place {
     /// Waits; whether the time was over first.
     fn wait_on(&self, on: Wait, time: Option<Duration>) -> bool {
         let mut state = self.lock();
-        if on != Wait::Time {
-            state.looks = 0;
+        if !matches!(on, Wait::Lock { .. }) {
+            state.moved();
         }
         let until = time.map(|time| state.clock.saturating_add(time));
         state.threads[self.thread].status = Status::Waits { on, until };
@@ -302,15 +314,7 @@ impl Place {
 
     /// Lets others run because a lock is held by one of them.
     pub(super) fn wait_for_lock(&self) {
-        {
-            let mut state = self.lock();
-            state.looks += 1;
-            if state.looks > MOST_LOOKS {
-                drop(state);
-                panic!("deadlock: nobody lets go of a lock");
-            }
-        }
-        self.wait_on(Wait::Time, Some(LOCK_LOOKS));
+        self.wait_on(Wait::Lock { looked: true }, None);
     }
 
     fn wait_for_others(&self) {
@@ -328,6 +332,7 @@ impl Place {
         let mut state = self.lock();
         state.threads[self.thread].status = Status::Ended;
         let thread = self.thread;
+        state.moved();
         state.wake(|on| on == Wait::End(None) || on == Wait::End(Some(thread)));
         if state.threads.iter().any(|thread| thread.status != Status::Ended) {
             state.hand_over();

@@ -538,12 +538,15 @@ fn numbered(number: usize) -> Vec<u8> {
     value
 }
 
-/// Puts without a pause, some of them safe when they return, while compactions run beside each other.
+/// Puts without a pause, some of them safe when they return, while compactions run beside each other: until there have been some.
 fn overwrite(fs: &MemoryFs, threads: usize) -> Acknowledged {
     let db = open(Arc::new(fs.clone()), threads);
     let keyspace = db.keyspace(NAME, options()).unwrap();
     let (mut done, mut dice) = (Acknowledged::default(), Dice::new(threads as u64));
-    for number in 0..9000 {
+    for number in 0..90_000 {
+        if number >= 9000 && keyspace.stats().compactions > 3 {
+            break;
+        }
         let key = dice.roll(KEYS);
         let durability = if number % 50 == 49 { Durability::Sync } else { Durability::Buffered };
         done.puts.push((number, key));

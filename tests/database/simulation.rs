@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use turbidite::vfs::MemoryFs;
+use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, KeyspaceOptions, simulation};
 
 /// The files of a database after some writes, flushes and compactions, with all calls that changed them.
-fn database(seed: u64) -> (usize, Vec<(PathBuf, Vec<u8>)>) {
+fn database(seed: u64) -> (usize, Vec<Vec<(PathBuf, Vec<u8>)>>) {
     simulation::run(seed, || {
         let fs = MemoryFs::traced();
         let open = || {
@@ -33,7 +33,11 @@ fn database(seed: u64) -> (usize, Vec<(PathBuf, Vec<u8>)>) {
             drop(all);
             db.close().unwrap();
         }
-        (fs.operations(), fs.files())
+        // What is on the disk at moments all over the trace has its order, too.
+        let operations = fs.operations();
+        let moments = (0..operations).step_by(operations / 16);
+        let images = moments.map(|at| fs.image(at, PowerCut::DropUnsynced).files());
+        (operations, images.chain([fs.files()]).collect())
     })
 }
 

@@ -195,10 +195,18 @@ impl<'o, 'a> Tables<'o, 'a> {
             return Ok(None);
         }
         let Some(covered) = retention.uncovered(key) else { return Ok(None) };
-        let bound = self.bounds.get(self.next_bound).map(|bound| &*bound.key);
+        // No table ends at a soft bound that comes too soon.
+        let least = self.output.limits.bytes / 4 * 3;
+        let may_end = table.estimated_len() + block.stored.len() as u64 >= least;
+        let bound = self.bounds[self.next_bound..].iter().find(|bound| may_end || !bound.is_soft);
+        let bound = bound.map(|bound| &*bound.key);
         let until = [bound, self.output.end, covered.key()].into_iter().flatten().min();
         let last = table.add_block(&block, until, self.output.values.shortest())?;
         if let Some((key, _)) = &last {
+            let passed = |bound: &Bound| bound.is_soft && *bound.key <= **key;
+            while self.bounds.get(self.next_bound).is_some_and(passed) {
+                self.go_to_bound(self.next_bound + 1);
+            }
             self.note(key);
         }
         Ok(last)

@@ -101,3 +101,61 @@ fn a_deadlock_is_told() {
     let text = *outcome.unwrap_err().downcast::<String>().unwrap();
     assert!(text.contains("deadlock"), "{text}");
 }
+
+#[test]
+fn locks_taken_crosswise_are_a_deadlock_and_long_waits_for_them_are_none() {
+    let held_for = |time: Duration| {
+        run(3, move || {
+            let mutex = Arc::new(Mutex::new(()));
+            let held = mutex.lock().unwrap();
+            let waiter = {
+                let mutex = Arc::clone(&mutex);
+                start(move || drop(mutex.lock().unwrap()))
+            };
+            thread::sleep(time);
+            drop(held);
+            waiter.join().unwrap();
+        });
+    };
+    held_for(Duration::from_secs(3600));
+    let crosswise = || {
+        let locks = Arc::new([Mutex::new(()), Mutex::new(())]);
+        let threads = [(0, 1), (1, 0)].map(|(one, other)| {
+            let locks = Arc::clone(&locks);
+            start(move || {
+                for _ in 0..100 {
+                    let _one = locks[one].lock().unwrap();
+                    let _other = locks[other].lock().unwrap();
+                }
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    };
+    let deadlocks = (0..20).filter(|&seed| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, crosswise)));
+        outcome.is_err_and(|error| error.downcast::<String>().unwrap().contains("deadlock"))
+    });
+    assert!(deadlocks.count() > 10);
+}
+
+#[test]
+fn who_waits_for_a_lock_has_its_turn_while_others_are_busy() {
+    run(7, || {
+        let turns = Arc::new((Mutex::new(false), Mutex::new(0_u32)));
+        let busy = {
+            let turns = Arc::clone(&turns);
+            start(move || {
+                while !*turns.0.lock().unwrap() {
+                    *turns.1.lock().unwrap() += 1;
+                }
+            })
+        };
+        let waiter = {
+            let turns = Arc::clone(&turns);
+            start(move || (0..50).for_each(|_| *turns.1.lock().unwrap() += 1))
+        };
+        waiter.join().unwrap();
+        *turns.0.lock().unwrap() = true;
+        busy.join().unwrap();
+    });
+}

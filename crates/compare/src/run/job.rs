@@ -134,6 +134,7 @@ pub(crate) struct Step {
     /// Whether the time includes all being in the system's own files.
     pub(crate) persists: bool,
     /// Whether the moments at which parts of it were done are kept, so that its course can be drawn.
+    #[serde(default)]
     pub(crate) course: bool,
 }
 

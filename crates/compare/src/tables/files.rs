@@ -161,7 +161,7 @@ pub(super) fn table(scale: Scale) -> Table {
         for (layer, &(seed_set, seed_get)) in LAYERS.into_iter().zip(&engine.seeds) {
             let count = short(records(layer, scale));
             let workload = format!("{}, {layer}, {count} operations", engine.title);
-            let rounds = scale.rounds().min(if layer.starts_with("pos-direct") { 3 } else { 5 });
+            let rounds = scale.rounds();
             let (tkrzw, ours_id) = (
                 format!("{}-{layer}/tkrzw", engine.key),
                 format!("{}-{layer}/turbidite", engine.key),

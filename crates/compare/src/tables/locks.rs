@@ -181,7 +181,8 @@ fn course_of(id: &str, label: &str, (words, who): (&str, &str)) -> Option<Figure
     }
     let lock = label.trim_start_matches("Turbidite, ");
     let title = format!("Puts, {words}, {who}: compactions, {lock}");
-    let caption = "Some compactions from the middle of the puts, those that move tables as they are too. Each lane is a level, and in it lie the keys from                    the first to the last: what is above each other at one moment runs side by side.";
+    let caption = "Some compactions from the middle of the puts, those that move tables as they are too. Each lane is a level, and in it lie the keys from \
+                   the first to the last: what is above each other at one moment runs side by side.";
     let x = "seconds";
     let mut figure = Figure::new(&title, caption, Kind::Compactions, x, Measure::Together);
     figure.add(id, "put", label, X::Name(String::new()));
