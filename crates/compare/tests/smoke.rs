@@ -142,7 +142,7 @@ fn the_list_has_every_table_and_system() {
 #[test]
 fn rows_are_run_by_their_names() {
     let list = text(&compare(&["list", "raw", "--scale", "smoke"]).stdout);
-    let row = list.lines().nth(1).unwrap().split_whitespace().next().unwrap();
+    let row = list.lines().nth(2).unwrap().split_whitespace().next().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let output = compare(&["run", "raw", "--scale", "smoke", "--rows", row, "--dir", path]);
