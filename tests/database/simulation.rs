@@ -6,8 +6,11 @@ use std::sync::Arc;
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, KeyspaceOptions, simulation};
 
-/// The files of a database after some writes, flushes and compactions, with all calls that changed them.
-fn database(seed: u64) -> (usize, Vec<Vec<(PathBuf, Vec<u8>)>>) {
+/// All files, with their bytes.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// How many calls changed the files of a database in some writes, flushes and compactions, and the files at some of these calls.
+fn database(seed: u64) -> (usize, Vec<Files>) {
     simulation::run(seed, || {
         let fs = MemoryFs::traced();
         let open = || {
