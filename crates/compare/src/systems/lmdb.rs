@@ -108,7 +108,9 @@ impl Reader for LmdbReader<'_> {
     }
 
     fn scan(&mut self, from: &[u8], backwards: bool, each: Each<'_>) -> Result<()> {
-        let bounds = (Bound::Included(from), Bound::Unbounded);
+        // No key of LMDB is empty, and it refuses to look for one.
+        let lower = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
+        let bounds = (lower, Bound::Unbounded);
         if backwards {
             for entry in self.database.rev_range(&self.transaction, &bounds).map_err(failed)? {
                 let (key, value) = entry.map_err(failed)?;
