@@ -19,22 +19,39 @@ use crate::keyspace::{Held, Keyspace};
 /// outside; a step from outside stays there. After an error the cursor gives the same error again.
 pub struct Cursor {
     inner: Box<dyn OrderedCursor>,
+    /// Whether it is on a record.
+    is_valid: bool,
     failed: Option<Error>,
     database: Arc<Handle>,
 }
 
 impl Cursor {
     pub(crate) fn new(inner: Box<dyn OrderedCursor>, database: Arc<Handle>) -> Self {
-        Self { inner, failed: None, database }
+        Self { inner, is_valid: false, failed: None, database }
     }
 
+    #[inline]
     fn go(&mut self, step: impl FnOnce(&mut dyn OrderedCursor) -> Result<()>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         self.database.check_open()?;
-        let moved = step(&mut *self.inner).and_then(|()| self.inner.fetch());
-        moved.inspect_err(|error| self.failed = Some(error.clone()))
+        self.is_valid = false;
+        if let Err(error) = step(&mut *self.inner) {
+            return Err(self.fail(error));
+        }
+        if let Err(error) = self.inner.fetch() {
+            return Err(self.fail(error));
+        }
+        self.is_valid = self.inner.is_valid();
+        Ok(())
+    }
+
+    /// Keeps the error for the moves to come.
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.failed = Some(error.clone());
+        error
     }
 
     /// Moves to the first record.
@@ -63,6 +80,7 @@ impl Cursor {
     /// Moves to the next record: of the next larger key, or the next value of this one.
     // A cursor is not an iterator: it lends key and value, and can turn back.
     #[expect(clippy::should_implement_trait, reason = "a cursor lends what it stands on")]
+    #[inline]
     pub fn next(&mut self) -> Result<()> {
         self.step(|cursor| cursor.next())
     }
@@ -72,33 +90,38 @@ impl Cursor {
         self.step(|cursor| cursor.prev())
     }
 
+    #[inline]
     fn step(&mut self, step: impl FnOnce(&mut dyn OrderedCursor) -> Result<()>) -> Result<()> {
-        self.go(|cursor| if cursor.is_valid() { step(cursor) } else { Ok(()) })
+        let is_valid = self.is_valid;
+        self.go(|cursor| if is_valid { step(cursor) } else { Ok(()) })
     }
 
     /// Whether the cursor is on a record.
     #[must_use]
+    #[inline]
     pub fn is_valid(&self) -> bool {
-        self.failed.is_none() && self.inner.is_valid()
+        self.is_valid
     }
 
     /// The key of the record the cursor is on. Panics outside.
     #[must_use]
+    #[inline]
     pub fn key(&self) -> &[u8] {
-        assert!(self.is_valid(), "the cursor is on no record");
+        assert!(self.is_valid, "the cursor is on no record");
         self.inner.key()
     }
 
     /// Its value. Panics outside.
     #[must_use]
+    #[inline]
     pub fn value(&self) -> &[u8] {
-        assert!(self.is_valid(), "the cursor is on no record");
+        assert!(self.is_valid, "the cursor is on no record");
         self.inner.value()
     }
 
     /// The same, lent for longer. Panics outside.
     pub(crate) fn value_slice(&self) -> Slice {
-        assert!(self.is_valid(), "the cursor is on no record");
+        assert!(self.is_valid, "the cursor is on no record");
         self.inner.value_slice()
     }
 }
@@ -146,23 +169,25 @@ impl Range {
         Self { source: None, failed: Some(error), front: None, back: None, walk: None }
     }
 
+    /// Lets go of what it holds: there is no further item.
     fn end<T>(&mut self) -> Option<T> {
         self.source = None;
         (self.front, self.back, self.walk) = (None, None, None);
         None
     }
 
-    /// Moves the front cursor on and gives what it is on, if that is in the range.
+    /// The last item.
+    #[cold]
+    fn fail<I>(&mut self, error: Error) -> Option<Result<I>> {
+        self.end::<()>();
+        Some(Err(error))
+    }
+
+    /// Moves the front cursor on. Whether it is in the range then.
     #[inline]
-    fn step_front<I: Item>(&mut self) -> Result<Option<I>> {
-        let Some(source) = &self.source else { return Ok(None) };
+    fn move_front(&mut self) -> Result<bool> {
+        let Some(source) = &self.source else { return Ok(false) };
         source.held.database().check_open()?;
-        if self.walk.is_none() && self.front.is_none() && source.is_everything_in_any_order() {
-            self.walk = Some(source.keyspace.target().engine.scan(source.held.seqno())?);
-        }
-        if let Some(walk) = &mut self.walk {
-            return Ok(walk.next()?.map(I::of));
-        }
         let cursor = match &mut self.front {
             Some(cursor) => {
                 cursor.next()?;
@@ -170,18 +195,15 @@ impl Range {
             }
             None => self.front.insert(source.first()?),
         };
-        if !cursor.is_valid() || !source.bounds.holds_below(cursor.key()) {
-            return Ok(None);
-        }
-        if self.back.as_deref().is_some_and(|back| have_met(&**cursor, back)) {
-            return Ok(None);
-        }
-        I::at(&mut **cursor).map(Some)
+        let back = self.back.as_deref();
+        Ok(cursor.is_valid()
+            && source.bounds.holds_below(cursor.key())
+            && !back.is_some_and(|back| have_met(&**cursor, back)))
     }
 
     #[inline]
-    fn step_back<I: Item>(&mut self) -> Result<Option<I>> {
-        let Some(source) = &self.source else { return Ok(None) };
+    fn move_back(&mut self) -> Result<bool> {
+        let Some(source) = &self.source else { return Ok(false) };
         source.held.database().check_open()?;
         let cursor = match &mut self.back {
             Some(cursor) => {
@@ -190,28 +212,75 @@ impl Range {
             }
             None => self.back.insert(source.last()?),
         };
-        if !cursor.is_valid() || !source.bounds.reaches(cursor.key()) {
-            return Ok(None);
-        }
-        if self.front.as_deref().is_some_and(|front| have_met(front, &**cursor)) {
-            return Ok(None);
-        }
-        I::at(&mut **cursor).map(Some)
+        let front = self.front.as_deref();
+        Ok(cursor.is_valid()
+            && source.bounds.reaches(cursor.key())
+            && !front.is_some_and(|front| have_met(front, &**cursor)))
     }
 
     #[inline]
-    fn item<I>(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<I>>) -> Option<Result<I>> {
+    fn next_item<I: Item>(&mut self) -> Option<Result<I>> {
+        if self.front.is_none() && !self.is_in_order() {
+            return self.walked();
+        }
+        match self.move_front() {
+            Ok(true) => {}
+            Ok(false) => return self.end(),
+            Err(error) => return self.fail(error),
+        }
+        let cursor = self.front.as_deref_mut()?;
+        if let Err(error) = I::fetch(cursor) {
+            return self.fail(error);
+        }
+        Some(Ok(I::at(cursor)))
+    }
+
+    #[inline]
+    fn next_back_item<I: Item>(&mut self) -> Option<Result<I>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
-        match step(self) {
-            Ok(Some(item)) => Some(Ok(item)),
-            Ok(None) => self.end(),
-            Err(error) => {
-                self.end::<()>();
-                Some(Err(error))
-            }
+        match self.move_back() {
+            Ok(true) => {}
+            Ok(false) => return self.end(),
+            Err(error) => return self.fail(error),
         }
+        let cursor = self.back.as_deref_mut()?;
+        if let Err(error) = I::fetch(cursor) {
+            return self.fail(error);
+        }
+        Some(Ok(I::at(cursor)))
+    }
+
+    /// Whether a cursor gives what comes next. False if it is an error, or something in any order.
+    fn is_in_order(&self) -> bool {
+        let in_any_order = self.source.as_ref().is_some_and(Source::is_everything_in_any_order);
+        self.failed.is_none() && !in_any_order
+    }
+
+    /// What comes next where no cursor gives it.
+    fn walked<I: Item>(&mut self) -> Option<Result<I>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        match self.walk() {
+            Ok(Some(record)) => Some(Ok(I::of(record))),
+            Ok(None) => self.end(),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn walk(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let Some(source) = &self.source else { return Ok(None) };
+        source.held.database().check_open()?;
+        let walk = match &mut self.walk {
+            Some(walk) => walk,
+            None => {
+                let walk = source.keyspace.target().engine.scan(source.held.seqno())?;
+                self.walk.insert(walk)
+            }
+        };
+        walk.next()
     }
 }
 
@@ -267,14 +336,14 @@ impl Iterator for Range {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.item(Self::step_front)
+        self.next_item()
     }
 }
 
 impl DoubleEndedIterator for Range {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.item(Self::step_back)
+        self.next_back_item()
     }
 }
 
@@ -298,14 +367,14 @@ impl Iterator for Keys {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.item(Range::step_front)
+        self.0.next_item()
     }
 }
 
 impl DoubleEndedIterator for Keys {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.0.item(Range::step_back)
+        self.0.next_back_item()
     }
 }
 
@@ -313,8 +382,10 @@ impl std::iter::FusedIterator for Keys {}
 
 /// What is wanted of a record.
 trait Item: Sized {
+    /// Brings in what is wanted of the record the cursor is on.
+    fn fetch(cursor: &mut dyn OrderedCursor) -> Result<()>;
     /// That of the record the cursor is on.
-    fn at(cursor: &mut dyn OrderedCursor) -> Result<Self>;
+    fn at(cursor: &dyn OrderedCursor) -> Self;
     /// That of a record which is here.
     fn of(record: (Slice, Slice)) -> Self;
 }
@@ -322,9 +393,13 @@ trait Item: Sized {
 /// Key and value.
 impl Item for (Slice, Slice) {
     #[inline]
-    fn at(cursor: &mut dyn OrderedCursor) -> Result<Self> {
-        cursor.fetch()?;
-        Ok((Slice::from(cursor.key()), cursor.value_slice()))
+    fn fetch(cursor: &mut dyn OrderedCursor) -> Result<()> {
+        cursor.fetch()
+    }
+
+    #[inline]
+    fn at(cursor: &dyn OrderedCursor) -> Self {
+        (Slice::from(cursor.key()), cursor.value_slice())
     }
 
     fn of(record: (Slice, Slice)) -> Self {
@@ -335,8 +410,13 @@ impl Item for (Slice, Slice) {
 /// The key.
 impl Item for Slice {
     #[inline]
-    fn at(cursor: &mut dyn OrderedCursor) -> Result<Self> {
-        Ok(Self::from(cursor.key()))
+    fn fetch(_: &mut dyn OrderedCursor) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn at(cursor: &dyn OrderedCursor) -> Self {
+        Self::from(cursor.key())
     }
 
     fn of((key, _): (Slice, Slice)) -> Self {

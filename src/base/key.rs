@@ -109,6 +109,7 @@ impl Trailer {
 }
 
 /// The order of entries: user key ascending, then newest first.
+#[inline]
 pub(crate) fn compare(a: (&[u8], Trailer), b: (&[u8], Trailer)) -> Ordering {
     a.0.cmp(b.0).then_with(|| b.1.cmp(&a.1))
 }
@@ -142,6 +143,84 @@ pub(crate) fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// What is known of a key at a glance.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Mark {
+    /// The first sixteen bytes, as two [heads](head).
+    first: u64,
+    second: u64,
+    len: usize,
+}
+
+impl Mark {
+    #[inline]
+    pub(crate) fn of(key: &[u8]) -> Self {
+        let (first, second) = long_head(key);
+        Self { first, second, len: key.len() }
+    }
+
+    /// Whether the mark says all that there is to know of the key: equal marks are of one key then.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.len <= 16
+    }
+
+    /// Whether the keys are the same, as far as the marks say it.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.second == other.second && self.first == other.first && self.len == other.len
+    }
+
+    /// How the keys are ordered, if the marks say it; else they may be the same.
+    #[inline]
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        self.first.cmp(&other.first).then_with(|| self.second.cmp(&other.second))
+    }
+}
+
+/// The heads of the first and of the second eight bytes.
+#[inline]
+fn long_head(key: &[u8]) -> (u64, u64) {
+    match (key.first_chunk::<16>(), key.first_chunk(), key.last_chunk()) {
+        (Some(bytes), ..) => (head(bytes), head(&bytes[8..])),
+        // What is behind the first eight is at the end of the last eight.
+        (None, Some(first), Some(last)) => {
+            let rest = u64::from_be_bytes(*last).checked_shl(8 * (16 - key.len() as u32));
+            (u64::from_be_bytes(*first), rest.unwrap_or(0))
+        }
+        _ => (head(key), 0),
+    }
+}
+
+/// Puts a copy of `key` in `buffer`. Up to 32 bytes are copied without a call.
+#[inline]
+pub(crate) fn copy(key: &[u8], buffer: &mut Vec<u8>) {
+    let len = key.len();
+    if buffer.len() != len {
+        buffer.resize(len, 0);
+    }
+    copy_bytes(key, buffer);
+}
+
+/// Copies bytes to others of the same number, as [`copy`] does. Panics if there are more or fewer.
+#[inline]
+pub(super) fn copy_bytes(from: &[u8], to: &mut [u8]) {
+    copy_pieces::<16>(from, to)
+        .or_else(|| copy_pieces::<8>(from, to))
+        .unwrap_or_else(|| to.copy_from_slice(from));
+}
+
+/// Copies a key of `N` to twice `N` bytes by its first and its last `N` bytes.
+#[inline]
+fn copy_pieces<const N: usize>(from: &[u8], to: &mut [u8]) -> Option<()> {
+    if from.len() > 2 * N {
+        return None;
+    }
+    *to.first_chunk_mut()? = *from.first_chunk::<N>()?;
+    *to.last_chunk_mut()? = *from.last_chunk::<N>()?;
+    Some(())
+}
+
 /// The head of `key` behind `prefix`. It orders like the key for any prefix: keys below all that start
 /// with the prefix get 0, keys above them `u64::MAX`.
 pub(crate) fn head_behind(prefix: &[u8], key: &[u8]) -> u64 {
@@ -156,6 +235,29 @@ pub(crate) fn head_behind(prefix: &[u8], key: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_are_compared_and_copied_as_their_bytes(
+            front in proptest::collection::vec(any::<u8>(), 0..20),
+            a in proptest::collection::vec(0..3_u8, 0..20),
+            b in proptest::collection::vec(0..3_u8, 0..20),
+        ) {
+            for (a, b) in [(a.clone(), b.clone()), ([&front[..], &a].concat(), [&front[..], &b].concat())] {
+                let (mark, other) = (Mark::of(&a), Mark::of(&b));
+                prop_assert!(mark.order(&other).then(a.cmp(&b)) == a.cmp(&b));
+                prop_assert!(mark.is_same(&other) || a != b);
+                prop_assert!(!mark.is_same(&other) || a == b || !mark.is_whole());
+                let mut padded = [0; 16];
+                let short = a.len().min(16);
+                padded[..short].copy_from_slice(&a[..short]);
+                prop_assert_eq!(long_head(&a), (head(&padded), head(&padded[8..])));
+                let mut buffer = b.clone();
+                copy(&a, &mut buffer);
+                prop_assert_eq!(&buffer, &a);
+            }
+        }
+    }
 
     #[test]
     fn newest_version_comes_first() {

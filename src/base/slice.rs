@@ -11,6 +11,7 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::key;
 use super::prefetch::{prefetch, prefetch_end};
 
 /// A run of bytes and the owner that keeps them alive.
@@ -131,18 +132,26 @@ impl Slice {
     /// outside the view.
     #[inline]
     pub(crate) fn of_view(view: &View, range: Range<usize>) -> Self {
-        Self::inline(&view[range.clone()]).unwrap_or_else(|| Self(Repr::Shared(view.slice(range))))
+        let bytes = &view[range.clone()];
+        if bytes.len() <= INLINE {
+            Self::copied(bytes)
+        } else {
+            Self(Repr::Shared(view.slice(range)))
+        }
     }
 
     /// A copy of `bytes` inside the slice, if they are short enough.
     #[inline]
     pub(crate) fn inline(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > INLINE {
-            return None;
-        }
+        (bytes.len() <= INLINE).then(|| Self::copied(bytes))
+    }
+
+    /// The same of bytes that are short enough.
+    #[inline]
+    fn copied(bytes: &[u8]) -> Self {
         let mut inline = [0; INLINE];
-        inline[..bytes.len()].copy_from_slice(bytes);
-        Some(Self(Repr::Inline { len: bytes.len() as u8, bytes: inline }))
+        key::copy_bytes(bytes, &mut inline[..bytes.len()]);
+        Self(Repr::Inline { len: bytes.len() as u8, bytes: inline })
     }
 }
 
@@ -181,7 +190,11 @@ impl From<Vec<u8>> for Slice {
 impl From<&[u8]> for Slice {
     #[inline]
     fn from(bytes: &[u8]) -> Self {
-        Self::inline(bytes).unwrap_or_else(|| Self(Repr::Shared(View::copy_of(bytes))))
+        if bytes.len() <= INLINE {
+            Self::copied(bytes)
+        } else {
+            Self(Repr::Shared(View::copy_of(bytes)))
+        }
     }
 }
 

@@ -27,7 +27,27 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     take_long(bytes)
 }
 
+/// Reads an integer from `bytes` at `at` and moves `at` past it, as [`take`] does.
+#[inline]
+pub(crate) fn take_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let &first = bytes.get(*at)?;
+    if first < 0x80 {
+        *at += 1;
+        return Some(u64::from(first));
+    }
+    let mut rest = &bytes[*at..];
+    let value = take_long(&mut rest)?;
+    *at = bytes.len() - rest.len();
+    Some(value)
+}
+
 fn take_long(bytes: &mut &[u8]) -> Option<u64> {
+    if let Some(front) = bytes.first_chunk()
+        && let Some((value, len)) = take_word(u64::from_le_bytes(*front))
+    {
+        *bytes = &bytes[len..];
+        return Some(value);
+    }
     let mut value = 0u64;
     for (i, &byte) in bytes.iter().enumerate().take(10) {
         let part = u64::from(byte & 0x7f);
@@ -41,6 +61,22 @@ fn take_long(bytes: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+/// The integer at the front of eight bytes and its length, if it ends there: all groups of seven bits at once.
+#[inline]
+fn take_word(word: u64) -> Option<(u64, usize)> {
+    const MORE: u64 = 0x8080_8080_8080_8080;
+    let ends = !word & MORE;
+    if ends == 0 {
+        return None;
+    }
+    let len = ends.trailing_zeros() as usize / 8 + 1;
+    // What is in front of the first end, without the top bits.
+    let bytes = word & (ends ^ (ends - 1)) & !MORE;
+    let pairs = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    Some((fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4, len))
 }
 
 /// Reads `n` bytes from the front of `bytes` and moves `bytes` past them.
@@ -76,9 +112,12 @@ mod tests {
             let mut out = Vec::new();
             put(&mut out, value);
             prop_assert_eq!(out.len(), len(value));
-            let mut rest = &out[..];
-            prop_assert_eq!(take(&mut rest), Some(value));
-            prop_assert!(rest.is_empty());
+            for behind in [&[][..], &[0xff; 9], &[0; 9]] {
+                let bytes = [&out, behind].concat();
+                let mut rest = &bytes[..];
+                prop_assert_eq!(take(&mut rest), Some(value));
+                prop_assert_eq!(rest, behind);
+            }
             for cut in 0..out.len() {
                 prop_assert_eq!(take(&mut &out[..cut]), None);
             }

@@ -61,12 +61,18 @@ impl<A: EntryCursor, B: EntryCursor> EntryCursor for Either<A, B> {
         each!(self, cursor => cursor.trailer())
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
         each!(self, cursor => cursor.value())
     }
 
+    #[inline]
     fn value_slice(&self) -> Slice {
         each!(self, cursor => cursor.value_slice())
+    }
+
+    fn count_below(&self, limit: Option<&[u8]>) -> usize {
+        each!(self, cursor => cursor.count_below(limit))
     }
 
     #[inline]

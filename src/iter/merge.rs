@@ -2,12 +2,14 @@
 //!
 //! The cursor that is in front is remembered together with the runner-up. As long as the front one stays
 //! ahead of the runner-up, a step costs one comparison however many there are; only when it falls behind
-//! are all looked at. In an LSM-tree most entries come from one level, so runs are long.
+//! are all looked at. In an LSM-tree most entries come from one level, so runs are long: when the front cursor has stayed
+//! ahead for some steps, it is asked once how long it goes on so, and that many steps cost no comparison at all (as merge
+//! sort gallops; Peters, timsort, 2002). The [marks](Mark) of all keys are kept here, so that few comparisons touch a key.
 
 use std::cmp::Ordering;
 
 use super::{EntryCursor, StoredBlock};
-use crate::base::key::compare;
+use crate::base::key::{Mark, compare};
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
 
@@ -21,18 +23,47 @@ enum Direction {
 #[derive(Debug)]
 pub(crate) struct Merge<C> {
     cursors: Vec<C>,
+    /// That of each cursor's key, as far as it is on an entry.
+    marks: Vec<Mark>,
     front: Option<usize>,
     runner_up: Option<usize>,
+    /// That of the runner-up's key.
+    bound: Mark,
     direction: Direction,
+    /// How many steps in a row the front cursor has stayed ahead.
+    streak: u32,
+    /// So many of its next entries have keys below that of the runner-up. None backward.
+    ahead: usize,
 }
+
+/// After so many steps in a row the front cursor is asked how long it stays ahead.
+const STREAK: u32 = 8;
 
 impl<C: EntryCursor> Merge<C> {
     pub(crate) fn new(cursors: Vec<C>) -> Self {
-        Self { cursors, front: None, runner_up: None, direction: Direction::Forward }
+        let (marks, bound) = (vec![Mark::default(); cursors.len()], Mark::default());
+        let (front, runner_up, direction) = (None, None, Direction::Forward);
+        Self { cursors, marks, front, runner_up, bound, direction, streak: 0, ahead: 0 }
+    }
+
+    /// Notes the key that a cursor has come to.
+    fn note(&mut self, cursor: usize) {
+        if self.cursors[cursor].is_valid() {
+            self.marks[cursor] = self.cursors[cursor].mark();
+        }
     }
 
     /// Whether cursor `a` comes before cursor `b` in the present direction.
+    #[inline]
     fn is_ahead(&self, a: usize, b: usize) -> bool {
+        match (self.marks[a].order(&self.marks[b]), self.direction) {
+            (Ordering::Equal, _) => self.is_ahead_by_key(a, b),
+            (order, Direction::Forward) => order == Ordering::Less,
+            (order, Direction::Backward) => order == Ordering::Greater,
+        }
+    }
+
+    fn is_ahead_by_key(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.cursors[a], &self.cursors[b]);
         let order = compare((a.key(), a.trailer()), (b.key(), b.trailer()));
         match self.direction {
@@ -41,9 +72,10 @@ impl<C: EntryCursor> Merge<C> {
         }
     }
 
-    /// Finds the front and the runner-up among all cursors.
+    /// Finds the front and the runner-up among all cursors, whose keys are noted.
     fn choose(&mut self, direction: Direction) {
         self.direction = direction;
+        (self.streak, self.ahead) = (0, 0);
         let (mut front, mut runner_up) = (None, None);
         for i in 0..self.cursors.len() {
             if !self.cursors[i].is_valid() {
@@ -56,15 +88,45 @@ impl<C: EntryCursor> Merge<C> {
             }
         }
         (self.front, self.runner_up) = (front, runner_up);
+        self.bound = runner_up.map(|runner_up| self.marks[runner_up]).unwrap_or_default();
+    }
+
+    /// Whether the front cursor, having moved, is still ahead. Its key is noted.
+    #[inline]
+    fn stays_ahead(&mut self, front: usize) -> bool {
+        let cursor = &self.cursors[front];
+        if !cursor.is_valid() {
+            return false;
+        }
+        let mark = cursor.mark();
+        self.marks[front] = mark;
+        let Some(runner_up) = self.runner_up else { return true };
+        match (mark.order(&self.bound), self.direction) {
+            (Ordering::Equal, _) => self.is_ahead_by_key(front, runner_up),
+            (order, Direction::Forward) => order == Ordering::Less,
+            (order, Direction::Backward) => order == Ordering::Greater,
+        }
     }
 
     /// Chooses anew if the front cursor, having moved, is no longer ahead.
     #[inline]
     fn moved(&mut self, front: usize) {
-        let ahead = self.cursors[front].is_valid()
-            && self.runner_up.is_none_or(|runner_up| self.is_ahead(front, runner_up));
-        if !ahead {
+        if !self.stays_ahead(front) {
             self.choose(self.direction);
+            return;
+        }
+        self.streak += 1;
+        if self.streak >= STREAK {
+            self.look_ahead(front);
+        }
+    }
+
+    /// Finds out how long the front cursor stays ahead.
+    fn look_ahead(&mut self, front: usize) {
+        self.streak = 0;
+        if self.direction == Direction::Forward {
+            let limit = self.runner_up.map(|runner_up| self.cursors[runner_up].key());
+            self.ahead = self.cursors[front].count_below(limit);
         }
     }
 
@@ -90,6 +152,16 @@ impl<C: EntryCursor> Merge<C> {
         self.step_by(direction, C::next)
     }
 
+    /// Moves the front cursor on, forward as it came here.
+    #[inline]
+    fn step_on(&mut self) -> Result<()> {
+        let front = self.front.take().expect("a step needs a position");
+        self.cursors[front].next()?;
+        self.front = Some(front);
+        self.moved(front);
+        Ok(())
+    }
+
     /// Moves the front cursor on, forward with `next`.
     #[inline]
     fn step_by(
@@ -99,6 +171,7 @@ impl<C: EntryCursor> Merge<C> {
     ) -> Result<()> {
         let front = self.front.expect("a step needs a position");
         let turned = self.direction != direction;
+        self.ahead = 0;
         // Until the step is done there is no position, so that an error leaves none.
         self.front = None;
         if turned {
@@ -109,6 +182,7 @@ impl<C: EntryCursor> Merge<C> {
             Direction::Backward => self.cursors[front].prev()?,
         }
         if turned {
+            (0..self.cursors.len()).for_each(|cursor| self.note(cursor));
             self.choose(direction);
         } else {
             self.front = Some(front);
@@ -124,6 +198,7 @@ impl<C: EntryCursor> Merge<C> {
     ) -> Result<()> {
         self.front = None;
         self.cursors.iter_mut().try_for_each(&mut seek)?;
+        (0..self.cursors.len()).for_each(|cursor| self.note(cursor));
         self.choose(direction);
         Ok(())
     }
@@ -138,6 +213,7 @@ impl<C: EntryCursor> Merge<C> {
     pub(crate) fn pass(&mut self, seek: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
         let front = self.front.take().expect("a step needs a position");
         seek(&mut self.cursors[front])?;
+        self.note(front);
         self.choose(self.direction);
         Ok(())
     }
@@ -167,7 +243,18 @@ impl<C: EntryCursor> EntryCursor for Merge<C> {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        self.step(Direction::Forward)
+        if self.ahead == 0 {
+            return match self.direction {
+                Direction::Forward => self.step_on(),
+                Direction::Backward => self.step(Direction::Forward),
+            };
+        }
+        let front = self.front.take().expect("a step needs a position");
+        self.cursors[front].next()?;
+        self.marks[front] = self.cursors[front].mark();
+        self.front = Some(front);
+        self.ahead -= 1;
+        Ok(())
     }
 
     #[inline]
@@ -198,6 +285,11 @@ impl<C: EntryCursor> EntryCursor for Merge<C> {
     #[inline]
     fn value_slice(&self) -> Slice {
         self.front().value_slice()
+    }
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        self.marks[self.front.expect("the cursor must be on an entry")]
     }
 
     #[inline]

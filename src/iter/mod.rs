@@ -16,6 +16,7 @@ pub(crate) use loser_tree::LoserTree;
 pub(crate) use merge::Merge;
 pub(crate) use visible::Visible;
 
+use crate::base::key::Mark;
 use crate::base::{Slice, Trailer, View};
 use crate::error::Result;
 
@@ -48,6 +49,15 @@ pub(crate) trait EntryCursor {
     fn value(&self) -> &[u8];
     /// The value, kept alive on its own.
     fn value_slice(&self) -> Slice;
+    /// What is known of the key at a glance.
+    #[inline]
+    fn mark(&self) -> Mark {
+        Mark::of(self.key())
+    }
+    /// How many of the next entries have keys below `limit`, or are there at all, as far as that is known without a read.
+    fn count_below(&self, _limit: Option<&[u8]>) -> usize {
+        0
+    }
     /// The block that begins with the entry, if its entries follow one another here as they are stored, in a form that
     /// may be stored again.
     #[inline]

@@ -41,9 +41,14 @@ impl Entry {
     }
 }
 
-/// Some keys: few, so that there are many versions of each.
+/// Some keys: few, so that there are many versions of each. Marks tell all of them apart, or not.
 pub(crate) fn keys() -> impl Strategy<Value = Vec<u8>> {
-    proptest::collection::vec(0..3_u8, 0..3)
+    let short = proptest::collection::vec(0..3_u8, 0..3);
+    (prop_oneof![3 => Just(0), 1 => Just(15), 1 => Just(40)], short).prop_map(|(front, short)| {
+        let mut key = vec![1; front];
+        key.extend(short);
+        key
+    })
 }
 
 /// Sorted entries with the sequence numbers from 1 on.
@@ -128,5 +133,12 @@ impl EntryCursor for Sorted {
 
     fn value_slice(&self) -> Slice {
         Slice::from(self.value())
+    }
+
+    /// Like a cursor that sees no further than its block, of four entries.
+    fn count_below(&self, limit: Option<&[u8]>) -> usize {
+        let block = self.entries.chunks(4).nth(self.here() / 4).unwrap_or_default();
+        let rest = &block[self.here() % 4 + 1..];
+        rest.partition_point(|entry| limit.is_none_or(|limit| &entry.key[..] < limit))
     }
 }

@@ -5,6 +5,7 @@
 //! cursor stands in front of all versions of the key shown, and key and value are kept aside.
 
 use super::{EntryCursor, OrderedCursor};
+use crate::base::key::{self, Mark};
 use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::Result;
 
@@ -23,6 +24,9 @@ pub(crate) struct Visible<C> {
     entries: C,
     at: Seqno,
     position: Position,
+    /// That of the key remembered.
+    mark: Mark,
+    /// The key, where the mark does not say it all, or the entry is aside.
     key: Vec<u8>,
     /// Of the entry that is aside.
     trailer: Trailer,
@@ -32,8 +36,8 @@ pub(crate) struct Visible<C> {
 impl<C: EntryCursor> Visible<C> {
     pub(crate) fn new(entries: C, at: Seqno) -> Self {
         let value = Slice::from(&[][..]);
-        let (position, key) = (Position::Outside, Vec::new());
-        Self { entries, at, position, key, trailer: Trailer::OLDEST, value }
+        let (position, mark, key) = (Position::Outside, Mark::default(), Vec::new());
+        Self { entries, at, position, mark, key, trailer: Trailer::OLDEST, value }
     }
 
     /// The number and kind of the entry shown.
@@ -45,19 +49,18 @@ impl<C: EntryCursor> Visible<C> {
     }
 
     /// Stops at the first visible key at or behind the inner position; with `passed`, versions of the key
-    /// in `self.key` are passed over.
+    /// remembered are passed over.
     #[inline]
     fn settle_forward(&mut self, mut passed: bool) -> Result<()> {
         while self.entries.is_valid() {
             let trailer = self.entries.trailer();
-            let hidden =
-                trailer.seqno() > self.at || (passed && self.entries.key() == self.key.as_slice());
+            let hidden = trailer.seqno() > self.at || (passed && self.is_remembered());
             if !hidden {
                 if trailer.kind() == Kind::Put {
                     self.position = Position::OnEntry;
                     return Ok(());
                 }
-                self.remember_key();
+                self.remember();
                 passed = true;
             }
             self.entries.next()?;
@@ -72,7 +75,7 @@ impl<C: EntryCursor> Visible<C> {
         while self.entries.is_valid() {
             let trailer = self.entries.trailer();
             if trailer.seqno() <= self.at {
-                if on_key && self.entries.key() != self.key.as_slice() {
+                if on_key && !self.is_remembered() {
                     if newest == Kind::Put {
                         break;
                     }
@@ -96,10 +99,27 @@ impl<C: EntryCursor> Visible<C> {
         Ok(())
     }
 
+    /// Remembers the key of the inner position, as far as it takes to know it again.
+    #[inline]
+    fn remember(&mut self) {
+        self.mark = self.entries.mark();
+        if !self.mark.is_whole() {
+            key::copy(self.entries.key(), &mut self.key);
+        }
+    }
+
+    /// Whether the inner position has the key remembered.
+    #[inline]
+    fn is_remembered(&self) -> bool {
+        let mark = self.entries.mark();
+        mark.is_same(&self.mark) && (mark.is_whole() || self.entries.key() == self.key.as_slice())
+    }
+
+    /// Remembers the key of the inner position, all of it.
     #[inline]
     fn remember_key(&mut self) {
-        self.key.clear();
-        self.key.extend_from_slice(self.entries.key());
+        self.mark = self.entries.mark();
+        key::copy(self.entries.key(), &mut self.key);
     }
 }
 
@@ -133,7 +153,7 @@ impl<C: EntryCursor + Send> OrderedCursor for Visible<C> {
         let position = std::mem::replace(&mut self.position, Position::Outside);
         match position {
             Position::OnEntry => {
-                self.remember_key();
+                self.remember();
                 self.entries.next()?;
             }
             Position::Aside => self.entries.seek(&self.key, Trailer::OLDEST)?,

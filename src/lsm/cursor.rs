@@ -174,6 +174,10 @@ impl EntryCursor for RunCursor {
         self.inner().value_slice()
     }
 
+    fn count_below(&self, limit: Option<&[u8]>) -> usize {
+        self.inner().count_below(limit)
+    }
+
     #[inline]
     fn block(&self) -> Option<StoredBlock<'_>> {
         // Entries of a load are stored without their number.

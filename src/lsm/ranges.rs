@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::base::key::Mark;
 use crate::base::{End, Seqno, Slice, Stretch, Trailer};
 use crate::error::Result;
 use crate::iter::{EntryCursor, Merge};
@@ -224,5 +225,10 @@ impl<C: EntryCursor> EntryCursor for Uncovered<C> {
     #[inline]
     fn value_slice(&self) -> Slice {
         self.entries.value_slice()
+    }
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        self.entries.mark()
     }
 }

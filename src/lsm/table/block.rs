@@ -81,6 +81,8 @@ pub(super) struct Block<'a> {
 pub(super) struct Entry<'a> {
     /// The user key behind the block's prefix.
     pub(super) suffix: &'a [u8],
+    /// The suffix and all entries' bytes behind it.
+    pub(super) from_suffix: &'a [u8],
     pub(super) trailer: Trailer,
     /// Where the value is in the block.
     pub(super) value: Range<usize>,
@@ -136,20 +138,25 @@ impl<'a> Block<'a> {
     }
 
     /// Entry `index`, which must be below the count.
-    #[inline]
+    // An entry that is returned through memory is read back in other pieces than it was written in, for which the
+    // processor waits.
+    #[inline(always)]
     pub(super) fn entry(&self, index: usize) -> Result<Entry<'a>, Damage> {
         self.decode(self.start(index)).ok_or(Damage("an entry does not fit its block"))
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(&self, start: usize) -> Option<Entry<'a>> {
-        let mut rest = self.bytes.get(start..self.layout.heads)?;
-        let suffix = varint::take_prefixed(&mut rest)?;
-        let value_len = varint::take(&mut rest)?;
-        let trailer = Trailer::from_table_bits(varint::take(&mut rest)?)?;
-        let at = self.layout.heads - rest.len();
-        varint::take_bytes(&mut rest, value_len)?;
-        Some(Entry { suffix, trailer, value: at..self.layout.heads - rest.len() })
+        let entries = &self.bytes[..self.layout.heads];
+        let mut at = start;
+        let suffix_len = varint::take_at(entries, &mut at)?;
+        let from_suffix = &entries[at..];
+        let suffix = from_suffix.get(..usize::try_from(suffix_len).ok()?)?;
+        at += suffix.len();
+        let value_len = varint::take_at(entries, &mut at)?;
+        let trailer = Trailer::from_table_bits(varint::take_at(entries, &mut at)?)?;
+        let end = at.checked_add(usize::try_from(value_len).ok()?)?;
+        (end <= entries.len()).then_some(Entry { suffix, from_suffix, trailer, value: at..end })
     }
 
     /// The first entry that is not before `(key, trailer)`; the count if there is none.

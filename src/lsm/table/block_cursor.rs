@@ -4,12 +4,14 @@ use std::ops::Range;
 
 use super::Damage;
 use super::block::{Block, Layout};
+use crate::base::prefetch::prefetch;
 use crate::base::{Slice, Trailer, View};
 
 /// A position in a block, or outside of it. A new cursor has no block and is outside.
 ///
 /// The current user key is kept whole in a buffer: the block's prefix is put there once, a step
-/// overwrites only the suffix.
+/// overwrites only the suffix. It has room behind the prefix, so that a short suffix is copied with what follows it,
+/// [`WORD`] bytes at once.
 #[derive(Debug)]
 pub(super) struct BlockCursor {
     block: Option<View>,
@@ -17,10 +19,15 @@ pub(super) struct BlockCursor {
     /// The current entry; the count when outside.
     index: usize,
     key: Vec<u8>,
+    /// The key is so much of the buffer.
+    key_len: usize,
     prefix: usize,
     trailer: Trailer,
     value: Range<usize>,
 }
+
+/// What is copied at once of a key.
+const WORD: usize = 16;
 
 impl BlockCursor {
     pub(super) fn new() -> Self {
@@ -29,6 +36,7 @@ impl BlockCursor {
             layout: Layout::default(),
             index: 0,
             key: Vec::new(),
+            key_len: 0,
             prefix: 0,
             trailer: Trailer::OLDEST,
             value: 0..0,
@@ -42,6 +50,8 @@ impl BlockCursor {
         self.key.clear();
         self.key.extend_from_slice(Block::with_layout(&bytes, layout).prefix());
         self.prefix = self.key.len();
+        self.key.resize(self.prefix + WORD, 0);
+        self.key_len = 0;
         self.index = layout.count();
         self.layout = layout;
         self.block = Some(bytes);
@@ -96,6 +106,15 @@ impl BlockCursor {
         self.index == 0 && self.is_valid()
     }
 
+    /// How many entries behind this one have keys below `limit`, or are there at all. None if the block is damaged.
+    pub(super) fn count_below(&self, limit: Option<&[u8]>) -> usize {
+        let end = match limit {
+            Some(limit) => self.lower_bound(limit, Trailer::NEWEST).unwrap_or(0),
+            None => self.layout.count(),
+        };
+        end.saturating_sub(self.index + 1)
+    }
+
     /// The block.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         self.block.as_deref()
@@ -103,7 +122,7 @@ impl BlockCursor {
 
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        &self.key
+        &self.key[..self.key_len]
     }
 
     #[inline]
@@ -132,7 +151,6 @@ impl BlockCursor {
     }
 
     /// Moves to entry `index`; outside if there is none.
-    #[inline]
     fn go_to(&mut self, index: usize) -> Result<(), Damage> {
         self.index = self.layout.count();
         let Some(bytes) = &self.block else { return Ok(()) };
@@ -140,8 +158,18 @@ impl BlockCursor {
             return Ok(());
         }
         let entry = Block::with_layout(bytes, self.layout).entry(index)?;
-        self.key.truncate(self.prefix);
-        self.key.extend_from_slice(entry.suffix);
+        if let Some(next) = bytes.get(entry.value.end) {
+            prefetch(next);
+        }
+        self.key_len = self.prefix + entry.suffix.len();
+        let room = self.key[self.prefix..].first_chunk_mut::<WORD>();
+        match (room, entry.from_suffix.first_chunk()) {
+            (Some(room), Some(word)) if entry.suffix.len() <= WORD => *room = *word,
+            _ => {
+                self.key.resize(self.key_len.max(self.prefix + WORD), 0);
+                self.key[self.prefix..self.key_len].copy_from_slice(entry.suffix);
+            }
+        }
         self.trailer = entry.trailer;
         self.value = entry.value;
         self.index = index;

@@ -291,8 +291,13 @@ impl EntryCursor for TableCursor {
         self.block.value()
     }
 
+    #[inline]
     fn value_slice(&self) -> Slice {
         self.block.value_slice()
+    }
+
+    fn count_below(&self, limit: Option<&[u8]>) -> usize {
+        self.block.count_below(limit)
     }
 
     #[inline]

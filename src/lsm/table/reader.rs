@@ -387,6 +387,10 @@ impl Table {
         if stay && !lent.is_plain(block) {
             return self.block(block).map(Some);
         }
+        if block + 1 < self.parts.index.len() {
+            // What a scan needs of the next block before it comes to an entry.
+            lent.prefetch(self.parts.index.range(block + 1), Within::Any);
+        }
         let stored = lent.view(self.parts.index.range(block));
         let plain = if lent.is_plain(block) { stored } else { self.admit(&stored, block)? };
         self.content(plain, block).map(Some)

@@ -1,6 +1,5 @@
 //! Turbidite: a keyspace on each engine, over each file layer, with each memtable and durability.
 
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -274,22 +273,21 @@ impl Reader for &Turbidite {
         if self.engine == EngineKind::Hash {
             return super::cannot("turbidite-hash", "walk over keys in their order");
         }
-        let range = self.keyspace.range::<&[u8]>((Bound::Included(from), Bound::Unbounded));
-        let mut visit = |entry: turbidite::Result<(turbidite::Slice, turbidite::Slice)>| {
-            let (key, value) = entry?;
-            Ok::<bool, Failure>(each(&key, &value))
-        };
+        // It lends keys and values, as the other stores do.
+        let mut cursor = self.keyspace.cursor()?;
         if backwards {
-            for entry in range.rev() {
-                if !visit(entry)? {
-                    break;
-                }
-            }
+            cursor.seek_to_last()?;
         } else {
-            for entry in range {
-                if !visit(entry)? {
-                    break;
-                }
+            cursor.seek(from)?;
+        }
+        while cursor.is_valid() {
+            if backwards && cursor.key() < from || !each(cursor.key(), cursor.value()) {
+                break;
+            }
+            if backwards {
+                cursor.prev()?;
+            } else {
+                cursor.next()?;
             }
         }
         Ok(())

@@ -135,15 +135,22 @@ proptest! {
     }
 
     #[test]
-    fn walks_from_end_to_end(entries in entries(), options in any_options()) {
+    fn walks_from_end_to_end(entries in entries(), options in any_options(), limit in key()) {
         let (bytes, _) = write(&entries, &options);
         for reach in REACHES {
             let table = open(&bytes, reach).expect("whole");
             for mode in [ReadMode::Point, ReadMode::Sequential] {
                 let mut cursor = table.cursor(mode);
                 cursor.seek_to_first().expect("whole");
-                for entry in &entries {
+                for (at, entry) in entries.iter().enumerate() {
                     assert_at(&cursor, Some(entry));
+                    let behind = &entries[at + 1..];
+                    let seen = cursor.count_below(None);
+                    prop_assert!(seen <= behind.len());
+                    for limit in [&limit, &entry.0, &[&entry.0[..], &[0]].concat()] {
+                        let below = behind.iter().take_while(|(key, ..)| key < limit).count();
+                        prop_assert_eq!(cursor.count_below(Some(limit)), below.min(seen));
+                    }
                     cursor.next().expect("whole");
                 }
                 assert_at(&cursor, None);
