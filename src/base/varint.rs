@@ -36,6 +36,12 @@ pub(crate) fn take_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
         return Some(u64::from(first));
     }
     let mut rest = &bytes[*at..];
+    if let Some(front) = rest.first_chunk()
+        && let Some((value, len)) = take_word(u64::from_le_bytes(*front))
+    {
+        *at += len;
+        return Some(value);
+    }
     let value = take_long(&mut rest)?;
     *at = bytes.len() - rest.len();
     Some(value)
