@@ -102,8 +102,8 @@ impl Merging {
     }
 
     /// A thread that reads or writes for a part, if that is worth it.
-    fn aside(&self, name: &str) -> Option<Aside> {
-        if self.is_long() { Aside::start(name) } else { None }
+    fn aside(&self, name: &'static str) -> Option<Aside> {
+        self.is_long().then(|| Aside::new(name))
     }
 
     /// The first key of a part, and that of the one behind it.

@@ -1,10 +1,13 @@
 //! Calls that a thread of its own makes, in their order, while the caller goes on: so a merge does not stand still while the
 //! device reads or writes.
 //!
-//! A read is [begun](Aside::begin_read) before its bytes are needed. A file is written [`behind`](Aside::behind): writes and syncs return at once, and nothing is known of them until
+//! A read is [begun](Aside::begin_read) before its bytes are needed, if reads [are slow](Aside::reads_are_slow): to hand
+//! over one that the system answers from memory, and to be woken, takes longer than to make it. A file is written
+//! [`behind`](Aside::behind): writes and syncs return at once, and nothing is known of them until
 //! [`finish`](Aside::finish). After an error no further call is made; later ones give the error, too.
 //!
-//! Only so many bytes wait to be written; who brings more waits for room.
+//! Only so many bytes wait to be written; who brings more waits for room. The thread is started for the first call, and
+//! where there is none to be had, the caller makes its calls itself.
 //!
 //! Thread safety: files and the thread may be used from any thread; a file is written by one. When this is dropped, what
 //! waits is given up, and no call is under way any more.
@@ -15,12 +18,14 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::{File, Hint, IoStats, View};
 use crate::error::{Error, Result};
 use crate::sync::{
-    Condvar, Mutex, MutexGuard,
+    self, Condvar, Mutex, MutexGuard,
     thread::{self, JoinHandle},
 };
 
@@ -28,19 +33,24 @@ use crate::sync::{
 const MOST_WAITING: usize = 1 << 20;
 /// Writing takes little stack; what is not touched costs no memory.
 const STACK: usize = 256 << 10;
+/// A read that takes less is not worth two switches between threads.
+const QUICK: Duration = Duration::from_micros(100);
 
 /// A thread that reads or writes.
 #[derive(Debug)]
 pub(crate) struct Aside {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// That of the thread.
+    name: &'static str,
     queue: Mutex<Queue>,
     /// Told of every change.
     changed: Condvar,
+    /// Whether the last read was not quick.
+    reads_are_slow: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +61,18 @@ struct Queue {
     is_busy: bool,
     failed: Option<Error>,
     closing: bool,
+    thread: Serving,
+}
+
+/// Who makes the calls.
+#[derive(Debug, Default)]
+enum Serving {
+    /// Nobody yet.
+    #[default]
+    Nobody,
+    Thread(JoinHandle<()>),
+    /// There is no thread to be had.
+    Callers,
 }
 
 #[derive(Debug)]
@@ -102,10 +124,10 @@ impl Drop for Call {
 }
 
 impl Call {
-    fn make(&self) -> Result<()> {
+    fn make(&self, shared: &Shared) -> Result<()> {
         match &self.what {
             What::Read { range, reading } => {
-                reading.end(self.file.view(range.clone()));
+                reading.end(shared.read(&*self.file, range.clone()));
                 Ok(())
             }
             What::Write { offset, bytes } => self.file.write_at(*offset, bytes),
@@ -120,23 +142,26 @@ impl Call {
 }
 
 impl Aside {
-    /// Starts a thread of this name. `None` if there is no more to be had.
-    pub(crate) fn start(name: &str) -> Option<Self> {
-        let shared = Arc::<Shared>::default();
-        let theirs = Arc::clone(&shared);
-        let builder = thread::Builder::new().name(name.to_owned()).stack_size(STACK);
-        match builder.spawn(move || theirs.serve()) {
-            Ok(thread) => Some(Self { shared, thread: Some(thread) }),
-            Err(error) => {
-                log::debug!("no thread {name}: {error}");
-                None
-            }
-        }
+    /// One whose thread has this name.
+    pub(crate) fn new(name: &'static str) -> Self {
+        let (queue, changed) = (Mutex::default(), Condvar::default());
+        let shared = Shared { name, queue, changed, reads_are_slow: AtomicBool::new(false) };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The file, written by the thread. It must not be read before [`finish`](Self::finish).
     pub(crate) fn behind(&self, file: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(Behind { file, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Whether a read is worth being begun ahead: the last one was slow.
+    pub(crate) fn reads_are_slow(&self) -> bool {
+        self.shared.reads_are_slow.load(Ordering::Relaxed)
+    }
+
+    /// Reads `range` now.
+    pub(crate) fn read(&self, file: &dyn File, range: Range<u64>) -> Result<View> {
+        self.shared.read(file, range)
     }
 
     /// Begins to read `range`. An error is given to who waits for it, and to nobody else.
@@ -166,9 +191,10 @@ impl Drop for Aside {
         let mut queue = self.shared.lock();
         queue.closing = true;
         queue.calls.clear();
+        let thread = std::mem::take(&mut queue.thread);
         drop(queue);
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Serving::Thread(thread) = thread {
             // It cannot panic: its calls are caught.
             let _ = thread.join();
         }
@@ -180,8 +206,32 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn read(&self, file: &dyn File, range: Range<u64>) -> Result<View> {
+        let begun = sync::now();
+        let read = file.view(range);
+        let taken = sync::now().saturating_duration_since(begun);
+        self.reads_are_slow.store(taken >= QUICK, Ordering::Relaxed);
+        read
+    }
+
+    /// Starts the thread, if there is none yet.
+    fn start(self: &Arc<Self>, queue: &mut Queue) {
+        if !matches!(queue.thread, Serving::Nobody) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let builder = thread::Builder::new().name(self.name.to_owned()).stack_size(STACK);
+        queue.thread = match builder.spawn(move || shared.serve()) {
+            Ok(thread) => Serving::Thread(thread),
+            Err(error) => {
+                log::debug!("no thread {}: {error}", self.name);
+                Serving::Callers
+            }
+        };
+    }
+
     /// Has the thread make a call, when there is room for its bytes.
-    fn hand_over(&self, call: Call) -> Result<()> {
+    fn hand_over(self: &Arc<Self>, call: Call) -> Result<()> {
         let bytes = call.bytes();
         let is_full = |queue: &mut Queue| {
             queue.failed.is_none() && queue.bytes > 0 && queue.bytes + bytes > MOST_WAITING
@@ -190,6 +240,11 @@ impl Shared {
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &queue.failed {
             return Err(error.clone());
+        }
+        self.start(&mut queue);
+        if matches!(queue.thread, Serving::Callers) {
+            let made = call.make(self);
+            return made.inspect_err(|error| queue.failed = Some(error.clone()));
         }
         queue.bytes += bytes;
         queue.calls.push_back(call);
@@ -208,7 +263,7 @@ impl Shared {
             queue.is_busy = true;
             drop(queue);
             let bytes = call.bytes();
-            let made = catch_unwind(AssertUnwindSafe(move || call.make()));
+            let made = catch_unwind(AssertUnwindSafe(move || call.make(self)));
             let panicked = |_| Err(Error::Poisoned { cause: "a write ended by a panic".into() });
             queue = self.lock();
             queue.is_busy = false;
@@ -298,7 +353,7 @@ mod tests {
     #[test]
     fn what_was_handed_over_is_in_the_files_when_it_is_finished() {
         let fs = MemoryFs::new();
-        let aside = Aside::start("test").unwrap();
+        let aside = Aside::new("test");
         let expected: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
         let files = ["a", "b"].map(|name| new_file(&fs, name));
         for file in &files {
@@ -320,7 +375,7 @@ mod tests {
         let fs = FaultFs::new(Arc::new(MemoryFs::new()));
         let slow = Fault::new(Operation::Write, Effect::Delay(Duration::from_millis(100)));
         fs.arm(Fault { times: Times::Always, ..slow });
-        let aside = Aside::start("test").unwrap();
+        let aside = Aside::new("test");
         let file = aside.behind(new_file(&fs, "a"));
         let begun = Instant::now();
         file.write_at(0, &[1; 1000]).unwrap();
@@ -335,7 +390,7 @@ mod tests {
     #[test]
     fn nothing_is_done_behind_a_failure() {
         let fs = FaultFs::new(Arc::new(MemoryFs::new()));
-        let aside = Aside::start("test").unwrap();
+        let aside = Aside::new("test");
         let (first, second) = (new_file(&fs, "a"), new_file(&fs, "b"));
         fs.arm(Fault { after: 1, ..Fault::new(Operation::Write, Effect::Fail(Errno::Raw(5))) });
         let files = [&first, &second].map(|file| aside.behind(Arc::clone(file)));
@@ -354,7 +409,7 @@ mod tests {
         let fs = FaultFs::new(Arc::new(MemoryFs::new()));
         let file = new_file(&fs, "a");
         file.write_at(0, b"0123456789").unwrap();
-        let aside = Aside::start("test").unwrap();
+        let aside = Aside::new("test");
         fs.arm(Fault { after: 1, ..Fault::new(Operation::Read, Effect::Fail(Errno::Raw(5))) });
         let readings = [0..4, 4..8, 8..10].map(|range| aside.begin_read(&file, range));
         let read = readings.map(|reading| reading.wait().map(|view| view.to_vec()).ok());
@@ -367,10 +422,30 @@ mod tests {
     }
 
     #[test]
+    fn slow_reads_are_noticed_by_whoever_makes_them() {
+        let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+        let file = new_file(&fs, "a");
+        file.write_at(0, b"0123456789").unwrap();
+        let aside = Aside::new("test");
+        assert!(!aside.reads_are_slow() && matches!(aside.shared.lock().thread, Serving::Nobody));
+        let delay = Fault::new(Operation::Read, Effect::Delay(2 * QUICK));
+        fs.arm(delay.clone());
+        assert_eq!(*aside.read(&*file, 0..4).unwrap(), *b"0123");
+        assert!(aside.reads_are_slow());
+        // It may be interrupted, but not for ever.
+        while aside.reads_are_slow() {
+            assert_eq!(*aside.begin_read(&file, 4..8).wait().unwrap(), *b"4567");
+        }
+        fs.arm(delay);
+        assert_eq!(*aside.begin_read(&file, 8..10).wait().unwrap(), *b"89");
+        assert!(aside.reads_are_slow());
+    }
+
+    #[test]
     fn what_waits_is_given_up_with_it() {
         let fs = FaultFs::new(Arc::new(MemoryFs::new()));
         fs.arm(Fault::new(Operation::Write, Effect::Delay(Duration::from_millis(50))));
-        let aside = Aside::start("test").unwrap();
+        let aside = Aside::new("test");
         let file = aside.behind(new_file(&fs, "a"));
         (0..10).for_each(|at| file.write_at(at, b"x").unwrap());
         drop(aside);

@@ -36,7 +36,7 @@ pub(crate) struct TableCursor {
     run: Option<Run>,
     /// The blocks in front of this one were announced, if all are read.
     announced: usize,
-    /// The thread that reads the next run while this one is walked over, if there is one.
+    /// The thread that reads the next run while this one is walked over, if there is one and reads are slow.
     aside: Option<Arc<Aside>>,
     /// The next run, if it is being read.
     coming: Option<(Range<usize>, Reading)>,
@@ -132,7 +132,10 @@ impl TableCursor {
         let range = self.table.parts.index.range_of(blocks.clone());
         let bytes = match self.coming.take().filter(|(coming, _)| *coming == blocks) {
             Some((_, reading)) => Some(reading.wait()?),
-            None => Some(self.table.file.view(range.clone())?),
+            None => Some(match &self.aside {
+                Some(aside) => aside.read(&*self.table.file, range.clone())?,
+                None => self.table.file.view(range.clone())?,
+            }),
         };
         self.announce_behind(blocks.end);
         self.run = Some(Run { blocks, start: range.start, bytes });
@@ -159,7 +162,7 @@ impl TableCursor {
             let range = self.table.parts.index.range_of(blocks.clone());
             self.announced = blocks.end;
             match &self.aside {
-                Some(aside) if self.table.lent.is_none() => {
+                Some(aside) if self.table.lent.is_none() && aside.reads_are_slow() => {
                     self.coming = Some((blocks, aside.begin_read(&self.table.file, range)));
                 }
                 _ => self.table.file.advise(range, Hint::WillNeed),
