@@ -192,7 +192,7 @@ fn long_head(key: &[u8]) -> (u64, u64) {
     }
 }
 
-/// Puts a copy of `key` in `buffer`. Up to 32 bytes are copied without a call.
+/// Puts a copy of `key` in `buffer`. Eight to 32 bytes are copied without a call.
 #[inline]
 pub(crate) fn copy(key: &[u8], buffer: &mut Vec<u8>) {
     let len = key.len();
@@ -202,9 +202,10 @@ pub(crate) fn copy(key: &[u8], buffer: &mut Vec<u8>) {
     copy_bytes(key, buffer);
 }
 
-/// Copies bytes to others of the same number, as [`copy`] does. Panics if there are more or fewer.
+/// Copies bytes to others, of which there must be as many, as [`copy`] does.
 #[inline]
 pub(super) fn copy_bytes(from: &[u8], to: &mut [u8]) {
+    debug_assert_eq!(from.len(), to.len());
     copy_pieces::<16>(from, to)
         .or_else(|| copy_pieces::<8>(from, to))
         .unwrap_or_else(|| to.copy_from_slice(from));

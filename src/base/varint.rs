@@ -123,9 +123,13 @@ mod tests {
                 let mut rest = &bytes[..];
                 prop_assert_eq!(take(&mut rest), Some(value));
                 prop_assert_eq!(rest, behind);
+                let (bytes, mut at) = ([&[0xff], &bytes[..]].concat(), 1);
+                prop_assert_eq!(take_at(&bytes, &mut at), Some(value));
+                prop_assert_eq!(&bytes[at..], behind);
             }
             for cut in 0..out.len() {
                 prop_assert_eq!(take(&mut &out[..cut]), None);
+                prop_assert_eq!(take_at(&out[..cut], &mut 0), None);
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::error::Result;
 use crate::iter::{EntryCursor, Merge};
 use crate::vfs::Aside;
 
-/// A part of so many bytes has a thread that reads ahead, and one that writes.
+/// A part of so many bytes may have a thread that reads ahead, and one that writes.
 const WORTH_A_THREAD: u64 = 4 << 20;
 
 /// What is merged, and how. All parts see the same.
@@ -101,7 +101,7 @@ impl Merging {
         bytes / (self.cuts.len() as u64 + 1) >= WORTH_A_THREAD
     }
 
-    /// A thread that reads or writes for a part, if that is worth it.
+    /// What has a thread read or write for a part, if that is worth it.
     fn aside(&self, name: &'static str) -> Option<Aside> {
         self.is_long().then(|| Aside::new(name))
     }
@@ -182,10 +182,10 @@ impl Tree {
         let mut inputs = merging.inputs_of(part);
         inputs.retain(|table| !merging.is_hidden(&table.meta, part, &retention));
         let runs = runs(&inputs);
-        let at_once = self.context.budget.merge_buffer(runs.len() * merging.threads) as u64;
         let reader = merging.aside("turbidite-ahead").map(Arc::new);
-        // One run is read while another is walked over.
-        let at_once = if reader.is_some() { at_once / 2 } else { at_once };
+        // One run may be read while another is walked over.
+        let buffers = runs.len() * merging.threads * if reader.is_some() { 2 } else { 1 };
+        let at_once = self.context.budget.merge_buffer(buffers) as u64;
         let run = |run| {
             let cursor = RunCursor::new(run, ReadMode::Sequential).with_aside(reader.clone());
             PartCursor::Right(cursor.in_runs_of(at_once))

@@ -106,7 +106,7 @@ impl BlockCursor {
         self.index == 0 && self.is_valid()
     }
 
-    /// How many entries behind this one have keys below `limit`, or are there at all. None if the block is damaged.
+    /// How many entries behind this one have keys below `limit`, or are there at all; 0 if the block is damaged.
     pub(super) fn count_below(&self, limit: Option<&[u8]>) -> usize {
         let end = match limit {
             Some(limit) => self.lower_bound(limit, Trailer::NEWEST).unwrap_or(0),

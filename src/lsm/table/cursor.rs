@@ -76,7 +76,7 @@ impl TableCursor {
         self.aside = aside;
     }
 
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.table.parts.index.len()
     }
 

@@ -142,11 +142,16 @@ proptest! {
             for mode in [ReadMode::Point, ReadMode::Sequential] {
                 let mut cursor = table.cursor(mode);
                 cursor.seek_to_first().expect("whole");
+                let (mut before, mut last_ones) = (0_usize, 0);
                 for (at, entry) in entries.iter().enumerate() {
                     assert_at(&cursor, Some(entry));
                     let behind = &entries[at + 1..];
                     let seen = cursor.count_below(None);
                     prop_assert!(seen <= behind.len());
+                    // It is what is left of the block.
+                    prop_assert!(before == 0 || seen == before - 1);
+                    last_ones += usize::from(seen == 0);
+                    before = seen;
                     for limit in [&limit, &entry.0, &[&entry.0[..], &[0]].concat()] {
                         let below = behind.iter().take_while(|(key, ..)| key < limit).count();
                         prop_assert_eq!(cursor.count_below(Some(limit)), below.min(seen));
@@ -154,6 +159,7 @@ proptest! {
                     cursor.next().expect("whole");
                 }
                 assert_at(&cursor, None);
+                prop_assert_eq!(last_ones, cursor.blocks());
                 cursor.seek_to_last().expect("whole");
                 for entry in entries.iter().rev() {
                     assert_at(&cursor, Some(entry));
