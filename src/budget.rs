@@ -5,7 +5,7 @@
 //! | memtables, with memory that waits for the next ones | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | page caches of file layers and of B+ trees | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
 //! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
-//! | open tables (index, filter) | up to 1/4, or half of what is left | tables not lately used are closed |
+//! | open tables (index, filter) | up to 7/8 of what is left | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
@@ -234,9 +234,10 @@ impl Budget {
         (self.total / 16 * 15 - writes).saturating_sub(self.page_caches() + self.indexes_used())
     }
 
-    /// All indexes and filters of open tables.
+    /// All indexes and filters of open tables. To open a table again for a get costs more than many a block that is not in
+    /// the cache, so that gets the rest.
     pub(crate) fn tables(&self) -> usize {
-        (self.total / 4).min(self.for_reads() / 2)
+        self.for_reads() / 8 * 7
     }
 
     /// Bytes that page caches have been given.
@@ -283,7 +284,7 @@ mod tests {
     fn page_caches_take_from_what_reads_have_and_give_it_back() {
         let budget = Arc::new(Budget::new(16 << 20));
         let (reads, tables) = (budget.for_reads(), budget.tables());
-        assert_eq!(tables, 4 << 20);
+        assert_eq!((reads, tables), (13 << 20, 7 * (13 << 20) / 8));
         let mut one = PageMemory::new(&budget, 3 << 20).unwrap();
         let two = PageMemory::new(&budget, 4 << 20).unwrap();
         assert_eq!(budget.for_reads(), reads - (7 << 20));

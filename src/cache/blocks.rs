@@ -18,8 +18,8 @@ use crate::base::View;
 use crate::base::prefetch::prefetch;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a cached block costs beside its bytes: its place in the queue, and its owner.
-const OVERHEAD: u64 = 64;
+/// What a cached block costs beside its bytes: its view, its place in the queue, and its owner.
+const OVERHEAD: u64 = 112;
 
 /// Hits and misses are counted in so many places, so that threads seldom share one.
 const STRIPES: usize = 8;
@@ -49,7 +49,8 @@ pub(crate) struct FileBlocks {
 
 #[derive(Default)]
 struct Slot {
-    block: Mutex<Option<View>>,
+    /// In a box: most blocks of a large file are not here, and an empty slot is to be small.
+    block: Mutex<Option<Box<View>>>,
     /// Whether the block was asked for since it was queued.
     used: AtomicBool,
     /// Whether the slot is in the queue: it may have been emptied since. Changed under the block's lock.
@@ -144,7 +145,7 @@ impl FileBlocks {
     #[inline]
     pub(crate) fn get(&self, block: usize) -> Option<View> {
         let slot = &self.slots[block];
-        let found = slot.lock().clone();
+        let found = slot.lock().as_deref().cloned();
         let counts = &self.cache.counts[block % STRIPES];
         if found.is_some() {
             if !slot.used.load(Ordering::Relaxed) {
@@ -180,7 +181,7 @@ impl FileBlocks {
         let slot = &self.slots[block];
         let mut held = slot.lock();
         if held.is_none() {
-            *held = Some(bytes);
+            *held = Some(Box::new(bytes));
             let is_queued = slot.queued.swap(true, Ordering::Relaxed);
             drop(held);
             self.cache.filled(self, block as u32, weight, is_queued);
@@ -189,7 +190,7 @@ impl FileBlocks {
 
     /// Block `block`, if it is here. Is no use of it.
     pub(crate) fn peek(&self, block: usize) -> Option<View> {
-        self.slots[block].lock().clone()
+        self.slots[block].lock().as_deref().cloned()
     }
 
     /// Whether block `block` is here. Is no use of it.
@@ -211,7 +212,7 @@ impl FileBlocks {
 }
 
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Option<View>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<View>>> {
         self.block.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -55,9 +55,9 @@ impl OpenFiles {
         self.blocks.set_capacity(left.min(self.most_blocks) as u64);
     }
 
-    /// Bytes that the point index of one more file may take: it goes without, rather than have files closed that are in
-    /// use. So half of what there is for files is left for what they cannot do without.
-    pub(crate) fn room_for_points(&self) -> usize {
+    /// Bytes that what one more file can do without may take, a point index or links: it goes without, rather than have files
+    /// closed that are in use. So half of what there is for files is left for what they cannot do without.
+    pub(crate) fn room_for_extras(&self) -> usize {
         (self.budget.tables() / 2).saturating_sub(self.memory())
     }
 
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn what_was_not_used_is_closed_first() {
-        let budget = Arc::new(Budget::new(400));
-        assert_eq!(budget.tables(), 100);
+        let budget = Arc::new(Budget::new(144));
+        assert_eq!(budget.tables(), 98);
         let files = OpenFiles::new(budget, Arc::new(BlockCache::new(1000)));
         let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();
         let open = |file: &Arc<Open>, memory| {

@@ -106,7 +106,7 @@ impl Load for SortedLoad {
         let (file, len, _) = writer.finish()?;
         home.fs.sync_dir(&home.dir)?;
         let identity = home.identity_of(self.id);
-        let most_links = home.budget.tables().saturating_sub(home.open_files.memory());
+        let most_links = home.open_files.room_for_extras();
         let sorted = SortedFile::open(file, identity, len, 0, &home.blocks, most_links)?;
         self.stage = Stage::Written(Box::new(sorted));
         Ok(())

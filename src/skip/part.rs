@@ -96,7 +96,7 @@ impl Part {
     /// `Corruption` if it is not the one that the manifest tells of.
     pub(super) fn open(meta: PartMeta, home: &Arc<Home>) -> Result<Arc<Self>> {
         let file = home.fs.open(&home.path(meta.id), Access::Read, home.layer())?;
-        let most_links = home.budget.tables().saturating_sub(home.open_files.memory());
+        let most_links = home.open_files.room_for_extras();
         let identity = home.identity_of(meta.id);
         let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, most_links)?;
         let shape = sorted.footer.shape;

@@ -69,15 +69,89 @@ fn separator<'a>(
 /// The index of an open table.
 #[derive(Debug)]
 pub(super) struct Index {
-    heads: Vec<u64>,
-    /// Where each separator starts in `keys`, and the end of the last.
-    key_starts: Vec<u32>,
-    keys: Vec<u8>,
-    trailers: Vec<Trailer>,
-    /// Where each block starts in the file, and the end of the last.
-    offsets: Vec<u64>,
+    heads: Box<[u64]>,
+    /// Where each separator starts in `keys`, and the end of the last. None if keys are not kept.
+    key_starts: Box<[u32]>,
+    keys: Box<[u8]>,
+    /// The blocks whose trailers are not [`OLDEST`](Trailer::OLDEST), ascending: the last one, and those that end among the
+    /// versions of a key.
+    trailers: Box<[(u32, Trailer)]>,
+    offsets: Offsets,
     /// How many leading bytes all separators share.
     prefix: usize,
+}
+
+/// Where each block starts in the file, and the end of the last.
+#[derive(Debug)]
+enum Offsets {
+    Short(Box<[u32]>),
+    Long(Box<[u64]>),
+}
+
+impl Offsets {
+    fn new(offsets: Vec<u64>) -> Self {
+        let short = || offsets.iter().map(|&offset| u32::try_from(offset).ok()).collect();
+        match short() {
+            Some(short) => Self::Short(short),
+            None => Self::Long(offsets.into()),
+        }
+    }
+
+    /// The number of blocks.
+    #[inline]
+    fn blocks(&self) -> usize {
+        let offsets = match self {
+            Self::Short(offsets) => offsets.len(),
+            Self::Long(offsets) => offsets.len(),
+        };
+        offsets - 1
+    }
+
+    #[inline]
+    fn get(&self, block: usize) -> u64 {
+        match self {
+            Self::Short(offsets) => offsets[block].into(),
+            Self::Long(offsets) => offsets[block],
+        }
+    }
+
+    /// How many of them, from the first one on, are like this.
+    fn partition_point(&self, is_so: impl Fn(u64) -> bool) -> usize {
+        match self {
+            Self::Short(offsets) => offsets.partition_point(|&offset| is_so(offset.into())),
+            Self::Long(offsets) => offsets.partition_point(|&offset| is_so(offset)),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Short(offsets) => size_of_val(&offsets[..]),
+            Self::Long(offsets) => size_of_val(&offsets[..]),
+        }
+    }
+}
+
+/// An index that is being read.
+struct Fences {
+    key_starts: Vec<u32>,
+    keys: Vec<u8>,
+    trailers: Vec<(u32, Trailer)>,
+    offsets: Vec<u64>,
+}
+
+impl Fences {
+    fn take(&mut self, rest: &mut &[u8]) -> Option<()> {
+        let Fence { len, trailer, key } = take_fence(rest)?;
+        let block = u32::try_from(self.key_starts.len() - 1).ok()?;
+        let end = *self.offsets.last().expect("it begins with one");
+        self.offsets.push(end.checked_add(u64::from(len))?);
+        self.keys.extend_from_slice(key);
+        self.key_starts.push(u32::try_from(self.keys.len()).ok()?);
+        if trailer != Trailer::OLDEST {
+            self.trailers.push((block, trailer));
+        }
+        Some(())
+    }
 }
 
 /// What the index says of a block.
@@ -100,21 +174,28 @@ impl Index {
         if bytes.len() > u32::MAX as usize {
             return Err(Damage("the index is too large"));
         }
-        let mut index = Self {
-            heads: Vec::new(),
+        let mut fences = Fences {
             key_starts: vec![0],
             keys: Vec::new(),
             trailers: Vec::new(),
             offsets: vec![0],
-            prefix: 0,
         };
         let mut rest = bytes;
         while !rest.is_empty() {
-            index.take(&mut rest).ok_or(Damage("the index is malformed"))?;
+            fences.take(&mut rest).ok_or(Damage("the index is malformed"))?;
         }
-        if index.end() != data_len {
+        let Fences { key_starts, keys, trailers, offsets } = fences;
+        if offsets.last() != Some(&data_len) {
             return Err(Damage("the index does not fit the data"));
         }
+        let mut index = Self {
+            heads: Box::default(),
+            key_starts: key_starts.into(),
+            keys: keys.into(),
+            trailers: trailers.into(),
+            offsets: Offsets::new(offsets),
+            prefix: 0,
+        };
         index.check_order()?;
         index.make_heads();
         Ok(index)
@@ -123,17 +204,17 @@ impl Index {
     /// The number of blocks.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.offsets.len() - 1
+        self.offsets.blocks()
     }
 
     /// Forgets all but where the blocks are, to take less memory: nothing can be found from then on.
     pub(super) fn forget_keys(&mut self) {
         *self = Self {
-            heads: Vec::new(),
-            key_starts: Vec::new(),
-            keys: Vec::new(),
-            trailers: Vec::new(),
-            offsets: std::mem::take(&mut self.offsets),
+            heads: Box::default(),
+            key_starts: Box::default(),
+            keys: Box::default(),
+            trailers: Box::default(),
+            offsets: std::mem::replace(&mut self.offsets, Offsets::Short(Box::default())),
             prefix: 0,
         };
     }
@@ -141,7 +222,7 @@ impl Index {
     /// Whether something can be found.
     #[inline]
     pub(super) fn has_keys(&self) -> bool {
-        self.trailers.len() == self.len()
+        self.key_starts.len() > self.len()
     }
 
     /// What [`find`](Self::find) gives, for the index in `bytes`, which was decoded once. Cost: all of it is walked over,
@@ -177,19 +258,20 @@ impl Index {
     /// Where block `block` stands in the file, with its stored trailer.
     #[inline]
     pub(super) fn range(&self, block: usize) -> Range<u64> {
-        self.offsets[block]..self.offsets[block + 1]
+        self.offsets.get(block)..self.offsets.get(block + 1)
     }
 
     /// Where blocks `blocks` stand in the file.
     pub(super) fn range_of(&self, blocks: Range<usize>) -> Range<u64> {
-        self.offsets[blocks.start]..self.offsets[blocks.end]
+        self.offsets.get(blocks.start)..self.offsets.get(blocks.end)
     }
 
     /// The separator behind block `block`.
     #[inline]
     pub(super) fn separator(&self, block: usize) -> (&[u8], Trailer) {
         let key = self.key_starts[block] as usize..self.key_starts[block + 1] as usize;
-        (&self.keys[key], self.trailers[block])
+        let found = self.trailers.binary_search_by_key(&(block as u32), |&(block, _)| block);
+        (&self.keys[key], found.map_or(Trailer::OLDEST, |at| self.trailers[at].1))
     }
 
     /// Keys behind about every `bytes` bytes of blocks, each with the bytes in front of it that are behind the last one: not
@@ -208,15 +290,15 @@ impl Index {
 
     /// The blocks to read in one go: `first` and what follows it, up to `bytes`.
     pub(super) fn run_from(&self, first: usize, bytes: u64) -> Range<usize> {
-        let limit = self.offsets[first].saturating_add(bytes);
-        let end = self.offsets.partition_point(|&offset| offset <= limit) - 1;
+        let limit = self.offsets.get(first).saturating_add(bytes);
+        let end = self.offsets.partition_point(|offset| offset <= limit) - 1;
         first..end.max(first + 1)
     }
 
     /// The blocks to read in one go: `last` and what is in front of it, up to `bytes`.
     pub(super) fn run_up_to(&self, last: usize, bytes: u64) -> Range<usize> {
-        let limit = self.offsets[last + 1].saturating_sub(bytes);
-        let start = self.offsets.partition_point(|&offset| offset < limit);
+        let limit = self.offsets.get(last + 1).saturating_sub(bytes);
+        let start = self.offsets.partition_point(|offset| offset < limit);
         start.min(last)..last + 1
     }
 
@@ -227,24 +309,11 @@ impl Index {
             + size_of_val(&key_starts[..])
             + size_of_val(&keys[..])
             + size_of_val(&trailers[..])
-            + size_of_val(&offsets[..])
+            + offsets.memory()
     }
 
     fn prefix(&self) -> &[u8] {
         &self.keys[..self.prefix]
-    }
-
-    fn end(&self) -> u64 {
-        self.offsets[self.len()]
-    }
-
-    fn take(&mut self, rest: &mut &[u8]) -> Option<()> {
-        let Fence { len, trailer, key } = take_fence(rest)?;
-        self.offsets.push(self.end().checked_add(u64::from(len))?);
-        self.keys.extend_from_slice(key);
-        self.key_starts.push(u32::try_from(self.keys.len()).ok()?);
-        self.trailers.push(trailer);
-        Some(())
     }
 
     fn check_order(&self) -> Result<(), Damage> {
@@ -258,10 +327,6 @@ impl Index {
         self.prefix = common_prefix_len(self.separator(0).0, self.separator(last).0);
         let head = |i| head_behind(self.prefix(), self.separator(i).0);
         self.heads = (0..self.len()).map(head).collect();
-        self.keys.shrink_to_fit();
-        self.key_starts.shrink_to_fit();
-        self.trailers.shrink_to_fit();
-        self.offsets.shrink_to_fit();
     }
 
     fn find_among_equals(&self, low: usize, head: u64, key: &[u8], trailer: Trailer) -> usize {
@@ -348,7 +413,18 @@ mod tests {
         assert!(index.has_keys());
         index.forget_keys();
         assert!(!index.has_keys());
-        assert_eq!((index.len(), index.memory(), index.range(1)), (4, 5 * 8, 100..110));
+        assert_eq!((index.len(), index.memory(), index.range(1)), (4, 5 * 4, 100..110));
+    }
+
+    #[test]
+    fn offsets_of_a_long_table_are_those_of_a_short_one() {
+        for far in [0, u64::from(u32::MAX) - 30, 1 << 40] {
+            let offsets = Offsets::new(vec![far, far + 10, far + 30]);
+            assert_eq!(matches!(offsets, Offsets::Short(_)), far < 1 << 32);
+            assert_eq!((offsets.blocks(), offsets.get(1), offsets.get(2)), (2, far + 10, far + 30));
+            assert_eq!(offsets.partition_point(|offset| offset <= far + 10), 2);
+            assert_eq!(offsets.memory(), if far < 1 << 32 { 12 } else { 24 });
+        }
     }
 
     #[test]

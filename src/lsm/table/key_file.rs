@@ -2,7 +2,7 @@
 //!
 //! What does not stay is checked when the table is opened, and used in place when it is needed: in the bytes that the file
 //! lends, or else in the block cache, which has it behind the table's blocks and where it is checked again when it
-//! enters. Where blocks are always stays: 8 bytes for each.
+//! enters. Where blocks are always stays: 4 bytes for each, or 8 in a table of 4 GiB.
 
 use super::Table;
 use super::footer::Part;

@@ -218,7 +218,7 @@ impl TableFile {
         let identity = home.identity_of(id);
         let blocks = Some(Arc::clone(&home.blocks));
         let kept = *home.key_file.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = Kept { key_file: kept, points: home.open_files.room_for_points() };
+        let kept = Kept { key_file: kept, points: home.open_files.room_for_extras() };
         let table = Table::open(file, identity, self.meta.len, blocks, kept)?;
         self.check(&table)?;
         let table = Arc::new(table);

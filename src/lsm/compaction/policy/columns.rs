@@ -14,7 +14,7 @@ use crate::lsm::version::{Run, TableFile, Version};
 const PARTS: usize = 4;
 
 /// The columns of level 0, in the order of their keys, each as the runs of which it has tables, newest first.
-fn columns(version: &Version) -> Vec<Vec<Run>> {
+pub(super) fn columns(version: &Version) -> Vec<Vec<Run>> {
     let runs = version.level(0);
     let mut tables: Vec<(usize, &Arc<TableFile>)> = runs
         .iter()
@@ -76,7 +76,7 @@ pub(super) fn bounds(version: &Version, base: usize) -> Vec<Vec<u8>> {
 }
 
 /// The smallest and the largest key of a column.
-fn range(column: &[Run]) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn range(column: &[Run]) -> (Vec<u8>, Vec<u8>) {
     let tables = || column.iter().flat_map(Run::tables);
     let smallest = tables().map(|table| &table.meta.smallest).min();
     let largest = tables().map(|table| &table.meta.largest).max();

@@ -4,18 +4,23 @@
 //! says. Levels that would be allowed less than the base size are left empty, and what leaves level 0 goes straight to
 //! the first level that is not, the *base level*. So a tree has no more levels than its size needs.
 //!
+//! Level 0 is compacted column by column ([`columns`]). Few runs cost as much to merge as many if what they are merged with is
+//! larger than they are: then more of them are waited for, so that gets pay a little for what puts would pay much for.
+//!
 //! When no level is too full, tables that are mostly [tombstones] go down.
 
 use std::sync::Arc;
 
 use super::{
     Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, debt, into_merged, lie_free,
-    sink, tombstones,
+    merged, sink, tombstones,
 };
-use crate::lsm::version::{LEVELS, TableFile, Version};
+use crate::lsm::version::{LEVELS, Run, TableFile, Version};
 
-/// So many runs in level 0 are compacted.
+/// So many runs in level 0 are compacted, if they are as large as what they are merged with;
 const TRIGGER: usize = 4;
+/// and so many, however small they are.
+const LATEST: usize = 8;
 /// The deepest level is as many times as large as the first one, if not more.
 const SPAN: u64 = 1_000_000;
 
@@ -57,6 +62,26 @@ impl Levelled {
         base.min(occupied)
     }
 
+    /// How pressing level 0 is, from 1 on it is due, and the column that is to be compacted; all of it if none is deep.
+    fn level_0(&self, version: &Version, base: usize) -> (f64, Option<Vec<Run>>) {
+        let below = merged(version, base);
+        let score = |column: &[Run]| {
+            let (smallest, largest) = columns::range(column);
+            let tables = below.map_or(&[][..], |run| run.overlapping(&smallest, &largest));
+            let bytes: u64 = column.iter().map(Run::bytes).sum();
+            let is_large = bytes >= tables.iter().map(|table| table.meta.len).sum();
+            column.len() as f64 / if is_large { TRIGGER } else { LATEST } as f64
+        };
+        let deep = columns::columns(version).into_iter().filter(|column| column.len() >= TRIGGER);
+        let most = deep.map(|column| (score(&column), column)).max_by(|a, b| a.0.total_cmp(&b.0));
+        let runs = version.level(0).len() as f64;
+        match most {
+            Some((score, column)) if score >= runs / LATEST as f64 => (score, Some(column)),
+            Some(_) => (runs / LATEST as f64, None),
+            None => (runs / TRIGGER as f64, None),
+        }
+    }
+
     /// How many bytes `level` may hold.
     fn target(&self, sizes: &[u64], base: usize, level: usize, base_bytes: u64) -> u64 {
         let largest = sizes[1..].iter().copied().max().unwrap_or(0);
@@ -71,7 +96,8 @@ impl Policy for Levelled {
         let base = self.base_level(&sizes, shape.base_bytes);
         let target = |level| self.target(&sizes, base, level, shape.base_bytes);
         let fullness = |level: usize| sizes[level] as f64 / target(level) as f64;
-        let mut urgent = (version.level(0).len() as f64 / TRIGGER as f64, 0);
+        let (pressing, column) = self.level_0(version, base);
+        let mut urgent = (pressing, 0);
         for level in base..self.deepest {
             if fullness(level) > urgent.0 {
                 urgent = (fullness(level), level);
@@ -82,8 +108,7 @@ impl Policy for Levelled {
                 tombstones::due(version, (base, self.deepest), self.few, shape)
             }
             (_, 0) => {
-                let deepest = columns::deepest(version).filter(|column| column.len() >= TRIGGER);
-                let runs = deepest.as_deref().unwrap_or(version.level(0));
+                let runs = column.as_deref().unwrap_or(version.level(0));
                 Some(into_merged(version, runs, MOST_RUNS, base, shape))
             }
             (_, level) => {
@@ -206,6 +231,38 @@ mod tests {
     }
 
     #[test]
+    fn few_small_runs_of_level_0_wait_for_more() {
+        let picked = |runs: u64, len: u64| {
+            let mut rows: Vec<Row> =
+                (0..runs).map(|id| ((0, 10 + id), 10 + id, (&b"c"[..], &b"f"[..]), len)).collect();
+            rows.push(((6, 0), 1, (b"a", b"d"), 1000));
+            rows.push(((6, 0), 2, (b"g", b"h"), 5000));
+            pick(&version(&rows), &Shape { base_bytes: 10_000, ..SHAPE }).map(|choice| ids(&choice))
+        };
+        // What they do not overlap does not count.
+        assert_eq!(picked(4, 249), None);
+        assert_eq!(picked(4, 250), Some(vec![13, 12, 11, 10, 1]));
+        assert_eq!(picked(LATEST as u64 - 1, 25), None);
+        assert_eq!(picked(LATEST as u64, 25).map(|picked| picked.len()), Some(LATEST + 1));
+    }
+
+    #[test]
+    fn runs_beside_a_column_that_waits_go_down() {
+        let mut rows: Vec<Row> =
+            (0..5).map(|id| ((0, 10 + id), 10 + id, (&b"c"[..], &b"f"[..]), 25)).collect();
+        rows.push(((6, 0), 1, (b"a", b"d"), 1000));
+        let others = [b"m", b"n", b"o"];
+        assert_eq!(rows.len() - 1 + others.len(), LATEST);
+        for (id, key) in (20..).zip(others) {
+            assert!(pick(&version(&rows), &SHAPE).is_none(), "{id}");
+            rows.push(((0, id), id, (key, key), 1000));
+        }
+        rows.sort_by_key(|row| std::cmp::Reverse(row.0.1));
+        let choice = pick(&version(&rows), &SHAPE).unwrap();
+        assert_eq!((choice.inputs.len(), choice.work), (others.len(), Work::Move));
+    }
+
+    #[test]
     fn of_a_full_level_0_the_oldest_tables_are_taken() {
         let rows: Vec<Row> = (1..=30).map(|id| ((0, id), id, (&b"a"[..], &b"z"[..]), 10)).collect();
         let choice = pick(&version(&rows), &SHAPE).unwrap();
@@ -254,7 +311,7 @@ mod tests {
     #[test]
     fn the_fullest_level_comes_first() {
         let mut rows: Vec<Row> =
-            (10..15).map(|id| ((0, id), id, (&b"a"[..], &b"z"[..]), 10)).collect();
+            (10..15).map(|id| ((0, id), id, (&b"a"[..], &b"z"[..]), 300)).collect();
         rows.extend([
             ((4, 0), 3, (&b"a"[..], &b"z"[..]), 1100),
             ((5, 0), 2, (&b"a"[..], &b"z"[..]), 30_000),
@@ -350,7 +407,7 @@ mod tests {
                 tree.take(flush, &policy, &shapes[usize::from(2 * number >= flushes.len())]);
             }
             tree.settle(&policy, &shapes[1]);
-            prop_assert!(tree.version.level(0).len() < TRIGGER);
+            prop_assert!(tree.version.level(0).len() < LATEST);
             for (level, runs) in tree.version.levels() {
                 prop_assert!(level <= policy.deepest && (level == 0 || runs.len() == 1));
             }
