@@ -10,34 +10,18 @@ use std::time::Duration;
 use tempfile::TempDir;
 use turbidite::vfs::{DiskFs, Fs, MemoryFs};
 use turbidite::{
-    Database, DatabaseBuilder, EngineKind, Error, ErrorKind, Keyspace, KeyspaceOptions, Layer,
+    Database, DatabaseBuilder, EngineKind, Error, Keyspace, KeyspaceOptions, Layer,
     MIN_MEMORY_BUDGET, Policy, Range,
 };
+
+pub(crate) use turbidite_torture::choices::{ENGINES, is_ordered, plain as options};
+pub(crate) use turbidite_torture::crash::layers as memory_layers;
+pub(crate) use turbidite_torture::model::assert_no_order;
 
 use crate::choices;
 
 /// The name of the keyspace that tests of a single one use.
 pub(crate) const NAME: &str = "main";
-
-/// The engines.
-pub(crate) const ENGINES: [EngineKind; 4] =
-    [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree, EngineKind::Skip];
-
-/// What a keyspace on this engine is made of.
-pub(crate) fn options(engine: EngineKind) -> KeyspaceOptions {
-    match engine {
-        EngineKind::Lsm => KeyspaceOptions::lsm(),
-        EngineKind::Hash => KeyspaceOptions::hash(),
-        EngineKind::Btree => KeyspaceOptions::btree(),
-        EngineKind::Skip => KeyspaceOptions::skip(),
-        engine => panic!("{engine} is a new one"),
-    }
-}
-
-/// Whether keyspaces on this engine have an order.
-pub(crate) fn is_ordered(engine: EngineKind) -> bool {
-    engine != EngineKind::Hash
-}
 
 /// A place for a database, and what to make of it there. Removed when dropped.
 pub(crate) struct Setup {
@@ -199,12 +183,6 @@ impl fmt::Display for Setup {
     }
 }
 
-/// All layers, with page caches that fit the smallest budget.
-pub(crate) fn memory_layers() -> Vec<Layer> {
-    let small = |layer: Layer| layer.with_page_cache_pages(64).unwrap_or(layer);
-    Layer::ALL.into_iter().map(small).collect()
-}
-
 /// Those that can be used on the disk that tests run on.
 pub(crate) fn layers() -> Vec<Layer> {
     let direct = has_direct_io();
@@ -221,21 +199,6 @@ pub(crate) fn contents(range: Range) -> BTreeMap<Vec<u8>, Vec<u8>> {
         assert!(map.insert(key.to_vec(), value.to_vec()).is_none(), "{key:?} comes twice");
     }
     map
-}
-
-/// Checks that all that needs an order says that there is none.
-pub(crate) fn assert_no_order(keyspace: &Keyspace) {
-    let unsupported = |error: Option<Error>| {
-        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unsupported));
-    };
-    unsupported(keyspace.cursor().err());
-    for mut range in [keyspace.range("a".."b"), keyspace.range("a"..), keyspace.prefix("a")] {
-        unsupported(range.next().and_then(|item| item.err()));
-        assert!(range.next().is_none() && range.next_back().is_none(), "an error ends a range");
-    }
-    for mut range in [keyspace.range("a".."b"), keyspace.prefix("a"), keyspace.iter()] {
-        unsupported(range.next_back().and_then(|item| item.err()));
-    }
 }
 
 /// Whether the disk that tests run on has direct I/O; says so if not.

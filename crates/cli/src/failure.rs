@@ -12,7 +12,7 @@ use turbidite_workload::clock::Panicked;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  not found: the key of `get`, or the position of `nth`, is not there
+  1  no: the key of `get`, or the position of `nth`, is not there; a promise that `torture` tries was not kept
   2  wrong usage or invalid input: no such database, a malformed line
   3  damaged data: a wrong checksum, or problems that `verify` found
   4  the database is in use by another process
@@ -24,7 +24,8 @@ Exit codes:
 pub(crate) enum Exit {
     /// Whoever read the output has had enough: the end is quiet.
     OutputClosed = 0,
-    NotFound = 1,
+    /// What was asked is not so.
+    Negative = 1,
     Usage = 2,
     Damaged = 3,
     InUse = 4,
@@ -48,6 +49,11 @@ impl Failure {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
+    }
+
+    #[cfg(feature = "torture")]
+    pub(crate) fn negative(message: impl Into<String>) -> Self {
+        Self::new(Exit::Negative, message)
     }
 
     pub(crate) fn damaged(message: impl Into<String>) -> Self {

@@ -39,7 +39,7 @@ impl Arguments {
         let database = self.database.open_to_read()?;
         let Some(value) = self.keyspace.open(&database)?.get(key)? else {
             let key = self.key.display();
-            return Err(Failure::new(Exit::NotFound, format!("there is no key {key:?}")));
+            return Err(Failure::new(Exit::Negative, format!("there is no key {key:?}")));
         };
         let mut out = output::stdout();
         self.notation.write(&value, &mut out)?;

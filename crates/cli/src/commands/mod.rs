@@ -16,6 +16,8 @@ mod put;
 mod rank;
 mod scan;
 mod stats;
+#[cfg(feature = "torture")]
+mod torture;
 mod verify;
 mod watch;
 
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Compact(compact::Arguments),
     Watch(watch::Arguments),
     Bench(bench::Arguments),
+    #[cfg(feature = "torture")]
+    Torture(torture::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
 }
@@ -78,6 +82,8 @@ impl Command {
             Self::Compact(arguments) => arguments.run(),
             Self::Watch(arguments) => arguments.run(),
             Self::Bench(arguments) => arguments.run(),
+            #[cfg(feature = "torture")]
+            Self::Torture(arguments) => arguments.run(),
             Self::Completions(arguments) => arguments.run(),
             Self::Man(arguments) => arguments.run(),
         }

@@ -35,7 +35,7 @@ impl Arguments {
         let database = self.database.open_to_read()?;
         let Some((key, value)) = self.keyspace.open(&database)?.nth(self.position)? else {
             let what = format!("there is no record at position {}", self.position);
-            return Err(Failure::new(Exit::NotFound, what));
+            return Err(Failure::new(Exit::Negative, what));
         };
         let mut out = output::stdout();
         self.notation.write(&key, &mut out)?;

@@ -6,6 +6,8 @@ mod entries;
 mod exits;
 mod figures;
 mod imports;
+#[cfg(feature = "torture")]
+mod torture;
 mod watch;
 
 use std::fs;

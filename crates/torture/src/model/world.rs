@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use turbidite::vfs::{MemoryFs, PowerCut};
+use turbidite::vfs::{DiskFs, Fs, MemoryFs, PowerCut};
 use turbidite::{
-    Cursor, Database, Durability, EngineKind, ErrorKind, Keyspace, Layer, Range, Slice, Snapshot,
+    Cursor, Database, Durability, EngineKind, Error, ErrorKind, Keyspace, Layer, MIN_MEMORY_BUDGET,
+    Range, Slice, Snapshot,
 };
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
-use crate::choices;
-use crate::setup::{Setup, assert_no_order, is_ordered};
+use crate::choices::{self, is_ordered};
+use crate::history::PATH;
 
 /// How many writes a fill makes.
 const FILL: usize = 64;
@@ -21,26 +24,54 @@ const FORWARD: u8 = u8::MAX;
 /// Snapshots beyond this many are not taken.
 const MOST_SNAPSHOTS: usize = 6;
 
-/// Where the database lies, and the layer of all its files.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Memory(Layer),
-    Disk(Layer),
+/// Where a database lies, and what it is opened with.
+struct Place {
+    fs: Arc<dyn Fs>,
+    path: PathBuf,
+    /// That of all files.
+    layer: Layer,
+    /// What options of the database are drawn with,
+    seed: u64,
+    /// and how many times they were.
+    openings: u64,
 }
 
-impl Kind {
-    fn layer(self) -> Layer {
-        let (Self::Memory(layer) | Self::Disk(layer)) = self;
-        layer
+impl Place {
+    fn in_memory(fs: &MemoryFs, layer: Layer, seed: u64) -> Self {
+        Self { fs: Arc::new(fs.clone()), path: PATH.into(), layer, seed, openings: 0 }
+    }
+
+    /// Opens the database. A process that somebody starts meanwhile has the lock too from its fork until it is another
+    /// program: that is waited for.
+    fn open(&mut self) -> Database {
+        for _ in 0..500 {
+            let builder = Database::builder(&self.path)
+                .file_system(Arc::clone(&self.fs))
+                .memory_budget(MIN_MEMORY_BUDGET)
+                .log_layer(self.layer);
+            match choices::database(builder, self.seed, self.openings).open() {
+                Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(2)),
+                opened => {
+                    self.openings += 1;
+                    return opened.unwrap();
+                }
+            }
+        }
+        panic!("the database stays locked")
     }
 }
 
 /// What a history led to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
-    pub(super) flushes: u64,
-    pub(super) compactions: u64,
-    pub(super) reopenings: u64,
+pub struct Figures {
+    /// Reads and writes that were made beside the model.
+    pub operations: u64,
+    /// Memtables that became tables.
+    pub flushes: u64,
+    /// Compactions.
+    pub compactions: u64,
+    /// How often the database was closed, or crashed, and opened again.
+    pub reopenings: u64,
 }
 
 struct Open {
@@ -50,20 +81,20 @@ struct Open {
 
 impl Open {
     /// Opens the database for the `opening`th time, with options that are drawn with `seed`.
-    fn new(setup: &Setup, seed: u64, opening: u64) -> Self {
-        let database = setup.open();
+    fn new(place: &mut Place, seed: u64, opening: u64) -> Self {
+        let database = place.open();
         let keyspaces = std::array::from_fn(|index| {
             let options = choices::options(ENGINES[index], choices::mix(seed, index), opening);
-            let options = options.layer(setup.log_layer).log(index < LOGGED);
+            let options = options.layer(place.layer).log(index < LOGGED);
             database.keyspace(&format!("keyspace {index}"), options).unwrap()
         });
         Self { database, keyspaces }
     }
 }
 
+/// A database and its model.
 pub(super) struct World {
-    kind: Kind,
-    setup: Setup,
+    place: Place,
     /// What options are drawn with.
     seed: u64,
     /// Set if the database is in memory, where crashes can be played.
@@ -78,17 +109,20 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(kind: Kind, seed: u64) -> Self {
-        let memory = matches!(kind, Kind::Memory(_)).then(MemoryFs::traced);
-        let setup = match &memory {
-            Some(fs) => Setup::on(Arc::new(fs.clone())).layer(kind.layer()),
-            None => Setup::disk(kind.layer()),
+    /// A new database with files of `layer`, in memory or in a directory.
+    pub(super) fn new(layer: Layer, dir: Option<&Path>, seed: u64) -> Self {
+        let memory = dir.is_none().then(MemoryFs::traced);
+        let mut place = match (&memory, dir) {
+            (Some(fs), _) => Place::in_memory(fs, layer, seed),
+            (None, dir) => {
+                let path = dir.expect("it is not in memory").join("test.db");
+                Place { fs: Arc::new(DiskFs::new()), path, layer, seed, openings: 0 }
+            }
         };
-        let setup = setup.drawn(seed);
-        let open = Some(Open::new(&setup, seed, 0));
+        let open = Some(Open::new(&mut place, seed, 0));
         let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
         let (snapshots, figures) = (Vec::new(), Figures::default());
-        Self { kind, setup, seed, memory, open, snapshots, logged, unlogged, writes: 0, figures }
+        Self { place, seed, memory, open, snapshots, logged, unlogged, writes: 0, figures }
     }
 
     fn open(&self) -> &Open {
@@ -108,6 +142,14 @@ impl World {
 
     /// Does an operation to the database and to the model, and compares.
     pub(super) fn run(&mut self, operation: &Operation) {
+        self.figures.operations += match operation {
+            Operation::Batch(writes, _) => writes.len().max(1) as u64,
+            Operation::Fill { .. } => FILL as u64,
+            Operation::Get { keys, .. } => keys.len() as u64,
+            Operation::Walk { steps, .. } => 1 + steps.len() as u64,
+            Operation::Load { keys, .. } => keys.len() as u64,
+            _ => 1,
+        };
         match operation {
             Operation::Write(write) => self.write(std::slice::from_ref(write), None),
             Operation::Batch(writes, durability) => self.write(writes, Some(*durability)),
@@ -378,7 +420,7 @@ impl World {
 
     fn reopen(&mut self, close: impl FnOnce(Open)) {
         close(self.leave());
-        self.open = Some(Open::new(&self.setup, self.seed, self.figures.reopenings));
+        self.open = Some(Open::new(&mut self.place, self.seed, self.figures.reopenings));
         self.all_is_synced();
         self.check_all();
     }
@@ -389,10 +431,9 @@ impl World {
         let image = memory.image(memory.operations(), cut).fork_traced();
         drop(self.leave());
         let opening = self.figures.reopenings;
-        let setup = Setup::on(Arc::new(image.clone())).layer(self.kind.layer());
-        self.setup = setup.drawn(choices::mix(self.seed, opening));
+        self.place = Place::in_memory(&image, self.place.layer, choices::mix(self.seed, opening));
         self.memory = Some(image);
-        let open = Open::new(&self.setup, self.seed, opening);
+        let open = Open::new(&mut self.place, self.seed, opening);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
         let power_cut = cut != PowerCut::KeepAll;
@@ -484,5 +525,23 @@ fn walk(mut cursor: Cursor, model: &Map, key: &Key, before: bool, steps: &[bool]
             None => None,
         };
         check(&cursor, at);
+    }
+}
+
+/// Checks that all that needs an order says that there is none.
+///
+/// # Panics
+/// If something does not.
+pub fn assert_no_order(keyspace: &Keyspace) {
+    let unsupported = |error: Option<Error>| {
+        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unsupported));
+    };
+    unsupported(keyspace.cursor().err());
+    for mut range in [keyspace.range("a".."b"), keyspace.range("a"..), keyspace.prefix("a")] {
+        unsupported(range.next().and_then(|item| item.err()));
+        assert!(range.next().is_none() && range.next_back().is_none(), "an error ends a range");
+    }
+    for mut range in [keyspace.range("a".."b"), keyspace.prefix("a"), keyspace.iter()] {
+        unsupported(range.next_back().and_then(|item| item.err()));
     }
 }

@@ -8,17 +8,17 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use turbidite::{Durability, EngineKind};
 
-use crate::setup;
+use crate::choices;
 
 /// How many keyspaces there are.
-pub(super) const KEYSPACES: usize = 2 * setup::ENGINES.len();
+pub(super) const KEYSPACES: usize = 2 * choices::ENGINES.len();
 /// Their engines: each with the log and without it.
 pub(super) const ENGINES: [EngineKind; KEYSPACES] = {
-    let [one, two, three, four] = setup::ENGINES;
+    let [one, two, three, four] = choices::ENGINES;
     [one, two, three, four, one, two, three, four]
 };
 /// So many of them, the first ones, have the log.
-pub(super) const LOGGED: usize = setup::ENGINES.len();
+pub(super) const LOGGED: usize = choices::ENGINES.len();
 
 pub(super) type Key = Vec<u8>;
 
@@ -135,6 +135,7 @@ fn old() -> impl Strategy<Value = Option<usize>> {
     proptest::option::of(0_usize..8)
 }
 
+/// Any of them, the more frequent ones more often.
 pub(super) fn operations() -> impl Strategy<Value = Operation> {
     use Operation::*;
     prop_oneof![

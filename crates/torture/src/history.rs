@@ -1,0 +1,348 @@
+//! What a single-threaded workload did to a database, commit by commit, and what must be left of it.
+//!
+//! The state after each commit is kept as sums of hashes, one number for each part that recovers by itself: all
+//! keyspaces with a log together, and each one without. So thousands of recovered databases can each be found in
+//! the history quickly.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use turbidite::vfs::{Fs, MemoryFs};
+use turbidite::{
+    Batch, Database, DatabaseBuilder, Durability, EngineKind, KeyspaceOptions, Result,
+};
+
+use crate::choices::{self, is_ordered};
+
+/// Directories are missing above it, so that making them durable is part of what is tested.
+pub const PATH: &str = "/made/for/this/db";
+
+/// The keyspaces: their engine, and the part they recover with.
+pub const KEYSPACES: [(&str, EngineKind, usize); 9] = [
+    ("alpha", EngineKind::Lsm, LOGGED),
+    ("beta", EngineKind::Hash, LOGGED),
+    ("gamma", EngineKind::Btree, LOGGED),
+    ("delta", EngineKind::Skip, LOGGED),
+    ("late", EngineKind::Lsm, LOGGED),
+    ("unlogged", EngineKind::Lsm, 1),
+    ("loose", EngineKind::Hash, 2),
+    ("stray", EngineKind::Btree, 3),
+    ("apart", EngineKind::Skip, 4),
+];
+/// The part of all keyspaces with a log; each of the others is one of its own.
+pub const LOGGED: usize = 0;
+/// Values of so many bytes are kept apart where any are.
+const APART: u32 = 90;
+/// How many parts there are.
+pub const PARTS: usize = 5;
+
+/// A database at [`PATH`] with the smallest memory budget.
+pub fn builder(fs: Arc<dyn Fs>) -> DatabaseBuilder {
+    Database::builder(PATH).memory_budget(8 << 20).file_system(fs)
+}
+
+/// Opens it, in memory.
+pub fn open(fs: &MemoryFs) -> Result<Database> {
+    builder(Arc::new(fs.clone())).open()
+}
+
+fn engine_and_part(keyspace: &str) -> (EngineKind, usize) {
+    let known = KEYSPACES.iter().find(|(name, ..)| *name == keyspace);
+    known.map(|&(_, engine, part)| (engine, part)).expect("it is one of the keyspaces")
+}
+
+/// The keyspaces of a part.
+fn names_of(part: usize) -> String {
+    let of_part = KEYSPACES.iter().filter(|keyspace| keyspace.2 == part);
+    of_part.map(|keyspace| keyspace.0).collect::<Vec<_>>().join(", ")
+}
+
+/// The part that a keyspace recovers with.
+#[must_use]
+pub fn part_of(keyspace: &str) -> usize {
+    engine_and_part(keyspace).1
+}
+
+/// Whether a keyspace has the log.
+#[must_use]
+pub fn is_logged(keyspace: &str) -> bool {
+    part_of(keyspace) == LOGGED
+}
+
+/// What a keyspace is made of.
+#[must_use]
+pub fn options(keyspace: &str) -> KeyspaceOptions {
+    let (engine, part) = engine_and_part(keyspace);
+    let options = choices::plain(engine).log(part == LOGGED);
+    if keeps_values_apart(keyspace) { options.separate_values(APART) } else { options }
+}
+
+/// Whether a keyspace keeps values apart from their keys, always from the same length on.
+fn keeps_values_apart(keyspace: &str) -> bool {
+    matches!(keyspace, "late" | "unlogged")
+}
+
+/// The same with options that are drawn with `seed`, anew for each `opening`.
+#[must_use]
+pub fn drawn(keyspace: &str, seed: u64, opening: u64) -> KeyspaceOptions {
+    let (engine, part) = engine_and_part(keyspace);
+    let seed = choices::mix(seed, keyspace);
+    let options = choices::options(engine, seed, opening).log(part == LOGGED);
+    if keeps_values_apart(keyspace) { options.separate_values(APART) } else { options }
+}
+
+/// The hash of one entry; a state is the sum of its entries.
+fn entry_hash(keyspace: &str, key: &[u8], value: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (keyspace, key, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The state of a database: a number for each part.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Fingerprint([u64; PARTS]);
+
+impl Fingerprint {
+    fn part(&mut self, keyspace: &str) -> &mut u64 {
+        &mut self.0[part_of(keyspace)]
+    }
+
+    /// Reads all of `db`, forwards, and counts it, backwards where there is an order.
+    ///
+    /// # Panics
+    /// If the ways of reading it differ.
+    pub fn of(db: &Database) -> Result<Self> {
+        let mut found = Self::default();
+        for info in db.keyspaces() {
+            let keyspace = db.open_keyspace(&info.name)?;
+            let mut count = 0;
+            for entry in keyspace.iter() {
+                let (key, value) = entry?;
+                let part = found.part(&info.name);
+                *part = part.wrapping_add(entry_hash(&info.name, &key, &value));
+                count += 1;
+            }
+            if !is_ordered(info.engine) {
+                assert_eq!(count, keyspace.count()?, "{} is counted wrongly", info.name);
+                continue;
+            }
+            let mut cursor = keyspace.cursor()?;
+            cursor.seek_to_last()?;
+            while cursor.is_valid() {
+                count -= 1;
+                cursor.prev()?;
+            }
+            assert_eq!(count, 0, "forwards and backwards differ in {}", info.name);
+        }
+        Ok(found)
+    }
+}
+
+/// What a key ends with that stands for all keys which begin like it: they are deleted, in an LSM-tree.
+const ALL: &[u8] = b"*";
+
+/// The writes of one commit: keyspace, key, and the value or a deletion, of one key or of [all](deletion_of_all) that begin alike.
+pub type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
+/// All keys of a keyspace that begin with `prefix` are deleted.
+#[must_use]
+pub fn deletion_of_all(keyspace: &'static str, prefix: &str) -> Change {
+    assert_eq!(engine_and_part(keyspace).0, EngineKind::Lsm);
+    (keyspace, [prefix.as_bytes(), ALL].concat(), None)
+}
+
+/// What a database must hold, as a map for each keyspace with its fingerprint kept up to date.
+#[derive(Clone, Default, Debug)]
+pub struct Model {
+    /// The records of each keyspace.
+    pub maps: BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// The state they are in.
+    pub fingerprint: Fingerprint,
+}
+
+impl Model {
+    /// Does what a commit does.
+    pub fn apply(&mut self, changes: &[Change]) {
+        for (keyspace, key, value) in changes {
+            let map = self.maps.entry(keyspace).or_default();
+            if let (Some(prefix), None) = (key.strip_suffix(ALL), value) {
+                let deleted: Vec<_> =
+                    map.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
+                let deleted: Vec<Change> =
+                    deleted.into_iter().map(|key| (*keyspace, key, None)).collect();
+                self.apply(&deleted);
+                continue;
+            }
+            let old = match value {
+                Some(value) => map.insert(key.clone(), value.clone()),
+                None => map.remove(key),
+            };
+            let part = self.fingerprint.part(keyspace);
+            let hash = |value: &Vec<u8>| entry_hash(keyspace, key, value);
+            *part = part.wrapping_sub(old.as_ref().map_or(0, hash));
+            *part = part.wrapping_add(value.as_ref().map_or(0, hash));
+        }
+    }
+}
+
+/// Commits `changes` as one batch.
+pub fn commit(db: &Database, changes: &[Change], durability: Durability) -> Result<()> {
+    let mut batch: Batch = db.batch().durability(durability);
+    for (name, key, value) in changes {
+        let keyspace = db.open_keyspace(name)?;
+        match value {
+            Some(value) => batch.put(&keyspace, key, value),
+            None => match key.strip_suffix(ALL) {
+                Some(prefix) => batch.delete_prefix(&keyspace, prefix),
+                None => batch.delete(&keyspace, key),
+            },
+        };
+    }
+    batch.commit()
+}
+
+/// Makes a keyspace with options that are drawn, or opens it with others if it is there.
+pub fn create(db: &Database, name: &str, seed: u64, opening: u64) -> Result<()> {
+    db.keyspace(name, drawn(name, seed, opening)).map(drop)
+}
+
+/// What must be there from a moment on.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Promise {
+    /// So many commits survive power loss.
+    pub synced: usize,
+    /// So many commits survive a kill.
+    pub handed_over: usize,
+    /// So many commits survive anything, in each part.
+    pub persisted: [usize; PARTS],
+    /// So many of [`KEYSPACES`] in the order they were made exist.
+    pub keyspaces: usize,
+}
+
+impl Promise {
+    /// How many commits of each part must be there after a kill, or after power loss.
+    #[must_use]
+    pub fn needed(&self, killed: bool) -> [usize; PARTS] {
+        let mut needed = self.persisted;
+        needed[LOGGED] = if killed { self.handed_over } else { self.synced };
+        needed
+    }
+
+    /// All of `commits` survive anything.
+    pub fn all(&mut self, commits: usize) {
+        (self.synced, self.handed_over, self.persisted) = (commits, commits, [commits; PARTS]);
+    }
+}
+
+/// The commits of a workload and the promises made on the way, at positions of a trace.
+#[derive(Default, Debug)]
+pub struct History {
+    /// What the database holds after all of them.
+    pub model: Model,
+    /// Before each commit, where the trace stood.
+    begun: Vec<usize>,
+    /// What each commit wrote.
+    changes: Vec<Vec<Change>>,
+    /// After how many commits each part was in a state.
+    states: [HashMap<u64, Vec<usize>>; PARTS],
+    promises: Vec<(usize, Promise)>,
+}
+
+impl History {
+    /// That of a database that is not there yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut history = Self::default();
+        history.note_state();
+        history.promises.push((0, Promise::default()));
+        history
+    }
+
+    /// How many commits there were.
+    #[must_use]
+    pub fn commits(&self) -> usize {
+        self.begun.len()
+    }
+
+    fn note_state(&mut self) {
+        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.0) {
+            states.entry(hash).or_default().push(self.begun.len());
+        }
+    }
+
+    /// Notes a commit that is about to be tried when the trace stands at `at`.
+    pub fn begin(&mut self, at: usize, changes: &[Change]) {
+        self.begun.push(at);
+        self.changes.push(changes.to_vec());
+        self.model.apply(changes);
+        self.note_state();
+    }
+
+    /// A commit like the one that came after the first `commits`, with as many bytes and none of its values.
+    #[must_use]
+    pub fn alike(&self, commits: usize) -> Option<Vec<Change>> {
+        let mut changes = self.changes.get(commits)?.clone();
+        for value in changes.iter_mut().filter_map(|(.., value)| value.as_mut()) {
+            value.iter_mut().for_each(|byte| *byte ^= 0xff);
+        }
+        Some(changes)
+    }
+
+    /// Takes back the last commit, which did not happen; `before` is the model as it was.
+    pub fn withdraw(&mut self, before: Model) {
+        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.0) {
+            states.get_mut(&hash).expect("it was noted").pop();
+        }
+        self.begun.pop();
+        self.changes.pop();
+        self.model = before;
+    }
+
+    /// What is promised now.
+    #[must_use]
+    pub fn promised(&self) -> Promise {
+        self.promises.last().expect("there is a first one").1
+    }
+
+    /// Changes what is promised from the position `at` of the trace on.
+    pub fn promise(&mut self, at: usize, change: impl FnOnce(&mut Promise)) {
+        let mut promise = self.promised();
+        change(&mut promise);
+        self.promises.push((at, promise));
+    }
+
+    /// The promise that holds at `at`.
+    #[must_use]
+    pub fn promised_at(&self, at: usize) -> Promise {
+        self.promises[self.promises.partition_point(|&(since, _)| since <= at) - 1].1
+    }
+
+    /// Finds a recovered state: the last commit of each of its parts. An error if it is no state there ever was up
+    /// to `at`, or an older one than `needed` says.
+    pub fn find(
+        &self,
+        state: Fingerprint,
+        at: usize,
+        needed: [usize; PARTS],
+    ) -> std::result::Result<[usize; PARTS], String> {
+        let begun = self.begun.partition_point(|&start| start <= at);
+        let mut found = [0; PARTS];
+        for part in 0..PARTS {
+            let commits = self.states[part].get(&state.0[part]).map_or(&[][..], |commits| commits);
+            let what = names_of(part);
+            let needed = needed[part];
+            found[part] = match commits.iter().rfind(|&&commit| commit <= begun) {
+                Some(&commit) if commit >= needed => commit,
+                Some(commit) => {
+                    return Err(format!("{what}: {commit} commits are left of {needed}"));
+                }
+                None => {
+                    let what = format!("{what}: no prefix of the {begun} commits; {needed} needed");
+                    return Err(what);
+                }
+            };
+        }
+        Ok(found)
+    }
+}
