@@ -235,9 +235,10 @@ impl Budget {
     }
 
     /// All indexes and filters of open tables. To open a table again for a get costs more than many a block that is not in
-    /// the cache, so that gets the rest.
+    /// the cache, so that gets the rest. What memtables may take is theirs, so that tables fit when they do.
     pub(crate) fn tables(&self) -> usize {
-        self.for_reads() / 8 * 7
+        let reads = self.total / 16 * 15 - self.memtables;
+        reads.saturating_sub(self.page_caches() + self.indexes_used()) / 8 * 7
     }
 
     /// Bytes that page caches have been given.
@@ -284,7 +285,7 @@ mod tests {
     fn page_caches_take_from_what_reads_have_and_give_it_back() {
         let budget = Arc::new(Budget::new(16 << 20));
         let (reads, tables) = (budget.for_reads(), budget.tables());
-        assert_eq!((reads, tables), (13 << 20, 7 * (13 << 20) / 8));
+        assert_eq!((reads, tables), (13 << 20, 7 * (9 << 20) / 8));
         let mut one = PageMemory::new(&budget, 3 << 20).unwrap();
         let two = PageMemory::new(&budget, 4 << 20).unwrap();
         assert_eq!(budget.for_reads(), reads - (7 << 20));

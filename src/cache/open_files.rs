@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_was_not_used_is_closed_first() {
-        let budget = Arc::new(Budget::new(144));
+        let budget = Arc::new(Budget::new(208));
         assert_eq!(budget.tables(), 98);
         let files = OpenFiles::new(budget, Arc::new(BlockCache::new(1000)));
         let all: Vec<Arc<Open>> = (0..4).map(|_| Arc::default()).collect();

@@ -20,6 +20,7 @@ fn cut_everywhere(layer: Layer, step: usize) {
         outcome.images, outcome.operations, outcome.commits
     );
     let told: Vec<_> = outcome.violations.iter().take(40).collect();
+    // Where the layer has its usual sizes the name is one for `torture replay`, but here threads are in any order.
     let told = told.iter().map(|violation| format!("{}: {}", violation.case, violation.problem));
     assert!(
         outcome.violations.is_empty(),

@@ -12,7 +12,7 @@ use turbidite_workload::clock::Panicked;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  no: the key of `get`, or the position of `nth`, is not there; a promise that `torture` tries was not kept
+  1  no: the key of `get`, or the position of `nth`, is not there; or `torture` found a promise that was not kept
   2  wrong usage or invalid input: no such database, a malformed line
   3  damaged data: a wrong checksum, or problems that `verify` found
   4  the database is in use by another process

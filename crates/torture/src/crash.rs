@@ -25,7 +25,7 @@ const RECOVERY_CUTS: usize = 41;
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// The power is cut at one boundary in so many, which is not 0; the seed says at which of them.
+    /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them.
     pub step: usize,
     /// How many random images there are at each boundary.
     pub randoms: usize,
@@ -472,12 +472,13 @@ pub fn run(seed: u64, layer: Layer, effort: Effort, go_on: impl Fn() -> bool) ->
         let check = || check_all(history, &cases);
         let checkers: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
         let first = (seed % effort.step as u64) as usize;
-        let boundaries = (first..=fs.operations()).step_by(effort.step);
+        let between = (first..fs.operations()).step_by(effort.step).filter(|&at| at > 0);
+        let boundaries = [0, fs.operations()].into_iter().chain(between);
         let all = boundaries.flat_map(|at| {
             let cuts = cuts(at, fs.unsynced(at), effort.randoms).into_iter();
             cuts.map(move |cut| CaseId { seed, layer, at, cut })
         });
-        for (made, id) in all.enumerate().take_while(|_| go_on()) {
+        for (made, id) in all.enumerate().take_while(|(made, _)| *made == 0 || go_on()) {
             let case = Case::new(id, &trace, usize::is_multiple_of(made, RECOVERY_CUTS));
             images.send(case).expect("the checkers take all");
         }
@@ -491,12 +492,26 @@ pub fn run(seed: u64, layer: Layer, effort: Effort, go_on: impl Fn() -> bool) ->
     outcome
 }
 
-/// Tries one case again, and cuts off its recovery, too. With the feature `simulation` it is the very same.
+/// Tries one case again, and cuts off its recovery, too. With the feature `simulation` the image is the very same; the threads of its
+/// recovery are in an order of their own.
 ///
 /// # Errors
 /// What was wrong.
 pub fn replay(id: CaseId) -> Result<(), Violation> {
     let trace = trace(id.seed, id.layer)?;
+    let nowhere = |what: String| Err(Violation { case: id, problem: what });
+    let operations = trace.fs.operations();
+    if id.at > operations {
+        return nowhere(format!("there is no such case: the workload has {operations} operations"));
+    }
+    let unsynced = trace.fs.unsynced(id.at);
+    if let PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) = id.cut
+        && one >= unsynced
+    {
+        return nowhere(format!(
+            "there is no such case: {unsynced} operations are not synced there"
+        ));
+    }
     attempt(&trace.history, &Case::new(id, &trace, true)).map(drop)
 }
 

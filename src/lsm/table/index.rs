@@ -222,7 +222,7 @@ impl Index {
     /// Whether something can be found.
     #[inline]
     pub(super) fn has_keys(&self) -> bool {
-        self.key_starts.len() > self.len()
+        self.len() == 0 || self.key_starts.len() > self.len()
     }
 
     /// What [`find`](Self::find) gives, for the index in `bytes`, which was decoded once. Cost: all of it is walked over,

@@ -116,7 +116,7 @@ impl Clock {
 
 /// Cut the power between any two I/O operations of a workload, and recover what may be left
 ///
-/// Each seed is another workload with other options, on all engines, over files of each layer. At each boundary there is one image in which
+/// Each seed is another workload with other options, on all engines, over files of each layer. At each boundary that is tried there is one image in which
 /// nothing is left of what was not synced, one with all of it, some with one operation more or less, and some with any part, with torn
 /// writes. Each is recovered and checked, written to and opened again; of some the recovery is cut off at each of its operations.
 #[derive(Args, Debug)]
@@ -145,7 +145,8 @@ impl Crash {
             sum.images += outcome.images;
             sum.operations += outcome.operations;
             sum.commits += outcome.commits;
-            outcome.violations.iter().take(MOST_TOLD).for_each(tell);
+            let left = MOST_TOLD.saturating_sub(sum.violations.len());
+            outcome.violations.iter().take(left).for_each(tell);
             sum.violations.extend(outcome.violations);
         }
         self.print(seeds, &sum, clock.begun.elapsed())?;

@@ -32,6 +32,10 @@ fn torture_refuses_what_it_does_not_know() {
     let place = Place::new();
     let error = place.run(&["torture", "replay", "crash/3/mmap/40"]).bad(2);
     assert!(error.contains("is not the name of a case, which is like crash/7/"), "{error}");
+    for nowhere in ["crash/3/mmap/99999999/keep-all", "crash/3/mmap/40/keep-only:9999"] {
+        let error = place.run(&["torture", "replay", nowhere]).bad(1);
+        assert!(error.contains("there is no such case"), "{error}");
+    }
     let error = place.run(&["torture", "replay", "model/3/tape"]).bad(2);
     assert!(error.contains("or model/7/mmap"), "{error}");
     let error = place.run(&["torture", "crash", "--file", "tape"]).bad(2);

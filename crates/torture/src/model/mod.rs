@@ -39,7 +39,8 @@ pub struct Violation {
 pub fn play(seed: u64, layer: Layer, dir: Option<&Path>) -> Result<Figures, Violation> {
     let mut dice = Dice::new(seed);
     let bytes: [u8; 32] = std::array::from_fn(|_| dice.roll(256) as u8);
-    let config = Config { cases: 1, failure_persistence: None, ..Config::default() };
+    let config =
+        Config { cases: 1, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let figures = Cell::new(Figures::default());

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use super::{
-    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, debt, into_merged, lie_free,
-    merged, sink, tombstones,
+    Choice, Excess, Into, MOST_RUNS, Policy, Shape, all_into, columns, debt, free, into_merged,
+    lie_free, merged, sink, tombstones,
 };
 use crate::lsm::version::{LEVELS, Run, TableFile, Version};
 
@@ -62,23 +62,32 @@ impl Levelled {
         base.min(occupied)
     }
 
-    /// How pressing level 0 is, from 1 on it is due, and the column that is to be compacted; all of it if none is deep.
-    fn level_0(&self, version: &Version, base: usize) -> (f64, Option<Vec<Run>>) {
+    /// How pressing level 0 is, from 1 on it is due, and the column that is to be compacted; all of it if none is deep, or if what
+    /// lies beside the columns may go down as it is.
+    fn level_0(&self, version: &Version, base: usize, shape: &Shape) -> (f64, Option<Vec<Run>>) {
         let below = merged(version, base);
-        let score = |column: &[Run]| {
+        let is_large = |column: &[Run]| {
             let (smallest, largest) = columns::range(column);
             let tables = below.map_or(&[][..], |run| run.overlapping(&smallest, &largest));
             let bytes: u64 = column.iter().map(Run::bytes).sum();
-            let is_large = bytes >= tables.iter().map(|table| table.meta.len).sum();
-            column.len() as f64 / if is_large { TRIGGER } else { LATEST } as f64
+            bytes >= tables.iter().map(|table| table.meta.len).sum()
+        };
+        let score = |runs: usize, is_large: bool| match runs.checked_sub(LATEST) {
+            _ if is_large => runs as f64 / TRIGGER as f64,
+            None => runs as f64 / LATEST as f64,
+            Some(more) => 1.0 + more as f64 / TRIGGER as f64,
         };
         let deep = columns::columns(version).into_iter().filter(|column| column.len() >= TRIGGER);
-        let most = deep.map(|column| (score(&column), column)).max_by(|a, b| a.0.total_cmp(&b.0));
-        let runs = version.level(0).len() as f64;
+        let scored = deep.map(|column| (score(column.len(), is_large(&column)), column));
+        let most = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+        let (runs, all) = (version.level(0).len(), version.level(0));
         match most {
-            Some((score, column)) if score >= runs / LATEST as f64 => (score, Some(column)),
-            Some(_) => (runs / LATEST as f64, None),
-            None => (runs / TRIGGER as f64, None),
+            None => (score(runs, true), None),
+            Some((due, column)) if due >= 1.0 || runs < LATEST => (due, Some(column)),
+            Some(_) if !free(all, version.level(base), shape).is_empty() => {
+                (score(runs, false), None)
+            }
+            Some((_, column)) => (score(runs, false), Some(column)),
         }
     }
 
@@ -96,7 +105,7 @@ impl Policy for Levelled {
         let base = self.base_level(&sizes, shape.base_bytes);
         let target = |level| self.target(&sizes, base, level, shape.base_bytes);
         let fullness = |level: usize| sizes[level] as f64 / target(level) as f64;
-        let (pressing, column) = self.level_0(version, base);
+        let (pressing, column) = self.level_0(version, base, shape);
         let mut urgent = (pressing, 0);
         for level in base..self.deepest {
             if fullness(level) > urgent.0 {
@@ -124,7 +133,7 @@ impl Policy for Levelled {
 
     fn excess(&self, version: &Version, _shape: &Shape) -> u64 {
         let depth = columns::deepest(version).map_or(0, |column| column.len());
-        depth.saturating_sub(TRIGGER) as u64
+        depth.saturating_sub(LATEST) as u64
     }
 
     fn bounds(&self, version: &Version, shape: &Shape) -> Vec<Vec<u8>> {
@@ -134,7 +143,8 @@ impl Policy for Levelled {
     fn debt(&self, version: &Version, shape: &Shape) -> u64 {
         let sizes = self.sizes(version);
         let base = self.base_level(&sizes, shape.base_bytes);
-        let arriving = if version.level(0).len() < TRIGGER { 0 } else { sizes[0] };
+        let is_due = self.level_0(version, base, shape).0 >= 1.0;
+        let arriving = if is_due { sizes[0] } else { 0 };
         let room = |level| match level == self.deepest {
             true => u64::MAX,
             false => self.target(&sizes, base, level, shape.base_bytes),
@@ -263,6 +273,25 @@ mod tests {
     }
 
     #[test]
+    fn columns_that_wait_go_one_by_one() {
+        let shape = Shape { base_bytes: 10_000, ..SHAPE };
+        let mut rows: Vec<Row> =
+            vec![((6, 0), 1, (b"a", b"m"), 1000), ((6, 0), 2, (b"n", b"z"), 1000)];
+        for id in 0..4 {
+            rows.push(((0, 10 + id), 10 + id, (b"b", b"d"), 25));
+            rows.push(((0, 20 + id), 20 + id, (b"w", b"y"), 25));
+        }
+        rows.sort_by_key(|row| std::cmp::Reverse(row.0.1));
+        let choice = pick(&version(&rows), &shape).unwrap();
+        assert_eq!((choice.inputs.len(), choice.work), (5, Work::Merge));
+        // One that is due does not wait for what is beside it.
+        rows.iter_mut().filter(|row| row.0.1 >= 20).for_each(|row| row.3 = 300);
+        rows.insert(0, ((0, 30), 30, (b"b", b"d"), 25));
+        let choice = pick(&version(&rows), &shape).unwrap();
+        assert_eq!(ids(&choice), [23, 22, 21, 20, 2]);
+    }
+
+    #[test]
     fn of_a_full_level_0_the_oldest_tables_are_taken() {
         let rows: Vec<Row> = (1..=30).map(|id| ((0, id), id, (&b"a"[..], &b"z"[..]), 10)).collect();
         let choice = pick(&version(&rows), &SHAPE).unwrap();
@@ -331,7 +360,7 @@ mod tests {
                 (1..=runs).map(|id| ((0, id), id, (&b"a"[..], &b"z"[..]), 10)).collect();
             pressure(ten().excess(&version(&rows), &SHAPE))
         };
-        assert_eq!([at(0), at(12), at(26), at(39), at(40)], [0, 0, 500, 964, 1000]);
+        assert_eq!([at(0), at(16), at(30), at(43), at(44)], [0, 0, 500, 964, 1000]);
     }
 
     #[test]
