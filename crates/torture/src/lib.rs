@@ -1,10 +1,10 @@
 //! What the promises of Turbidite are tried with, for minutes in its tests and for days by whoever wants to know.
 //!
-//! A workload does to a database what programs do to it, and its [history](history) knows what must be left after each call. [Power cuts](crash)
+//! A workload does to a database what programs do to it, and its [`history`] knows what must be left after each call. [Power cuts](crash)
 //! are made at every boundary between two operations of the file system, all of which is in memory and remembers what was done to it;
 //! the images that a power cut may leave are recovered, compared with the history, written to and recovered again.
 //!
-//! Random histories are played to a database and to a [model](model), which must give the same answers.
+//! Random histories are played to a database and to a [`model`], which must give the same answers.
 //!
 //! Everything is drawn from one number, the seed. With the feature `simulation` that goes for the order of threads, too: the same seed is the
 //! same trace, and a [case](crash::CaseId) that failed can be tried again by its name. Only what recovers an image of a power cut has its threads in an order of

@@ -70,11 +70,10 @@ pub fn play(seed: u64, layer: Layer, dir: Option<&Path>) -> Result<Figures, Viol
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "simulation"))]
 mod tests {
     use super::*;
 
-    #[cfg(feature = "simulation")]
     #[test]
     fn a_seed_is_a_history() {
         let play = |seed| play(seed, Layer::Mmap, None).unwrap();
