@@ -694,6 +694,8 @@ impl Engine for Store {
 
     fn compact(&self) -> Result<()> {
         self.persist()?;
+        // What failed before may succeed now.
+        self.jobs.forget_trouble(Work::Upkeep);
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
         let done = self.rewrite_all();
         drop(running);

@@ -772,7 +772,9 @@ impl Engine for Tree {
 
     fn compact(&self) -> Result<()> {
         self.persist()?;
-        let compacting = self.jobs.take_over(Work::Upkeep, &[])?;
+        // What failed before may succeed now.
+        self.jobs.forget_trouble(Work::Upkeep);
+        let compacting = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
         let finished = self.compact_everything();
         drop(compacting);
         // What became due meanwhile was not taken up.

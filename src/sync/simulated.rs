@@ -12,6 +12,7 @@
 //! *Source:* FoundationDB's simulation, of which this is the part that orders threads.
 
 use std::cell::RefCell;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,20 @@ pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> T {
     let result = work();
     place.wait_for_others();
     result
+}
+
+/// Does each of `works` on a thread of its own, which belongs to the simulation of the caller if there is one, and gives what they gave.
+///
+/// # Panics
+/// With what any of them panics with, when all have ended, and if a thread cannot be started.
+pub fn together<T: Send + 'static>(
+    works: impl IntoIterator<Item = impl FnOnce() -> T + Send + 'static>,
+) -> Vec<T> {
+    let start = |work| thread::Builder::new().spawn(work).expect("a thread can be started");
+    let threads: Vec<_> = works.into_iter().map(start).collect();
+    let ended: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
+    let given = |end: std::thread::Result<T>| end.unwrap_or_else(|panic| resume_unwind(panic));
+    ended.into_iter().map(given).collect()
 }
 
 /// Takes its place from the thread when it ends.

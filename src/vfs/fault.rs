@@ -16,6 +16,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Access, File, Fs, Hint, IoStats, Layer, LockGuard, PathKind, View};
+use crate::base::rng::Rng;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard, thread};
 
@@ -66,6 +67,25 @@ impl Operation {
     ];
 }
 
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Create => "create",
+            Self::Remove => "remove",
+            Self::Rename => "rename",
+            Self::List => "list",
+            Self::SyncDir => "sync-dir",
+            Self::Lock => "lock",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Truncate => "truncate",
+            Self::Allocate => "allocate",
+            Self::Sync => "sync",
+        })
+    }
+}
+
 /// The error a fault gives, as the operating system would.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Errno {
@@ -95,6 +115,11 @@ pub enum Effect {
     FailShort(usize, Errno),
     /// All is done, this much later.
     Delay(Duration),
+    /// What is read has this bit turned over, or the one that is as far beyond a multiple of its length. On other calls, nothing.
+    Flip(u64),
+    /// What is read is what lies so many bytes before, as from a block that was written to the wrong place; if nothing does, it is the
+    /// right bytes. On other calls, nothing.
+    Misplace(u64),
 }
 
 /// How often a fault has its effect.
@@ -104,6 +129,13 @@ pub enum Times {
     Once,
     /// On every call from the first one on.
     Always,
+    /// On one call in so many, from the first one on, in an order that a seed decides.
+    OneIn {
+        /// One is every call.
+        calls: u64,
+        /// The seed.
+        seed: u64,
+    },
 }
 
 /// A fault, to be armed with [`FaultFs::arm`].
@@ -142,15 +174,37 @@ pub struct FaultFs {
     plan: Arc<Plan>,
 }
 
+#[derive(Debug)]
+struct Armed {
+    fault: Fault,
+    /// For those that have their effect on some calls.
+    rng: Rng,
+}
+
+impl Armed {
+    /// Counts a call that matches; gives the effect on it, if any.
+    fn meet(&mut self) -> Option<Effect> {
+        if self.fault.after > 0 {
+            self.fault.after -= 1;
+            return None;
+        }
+        let is_due = match self.fault.times {
+            Times::Once | Times::Always => true,
+            Times::OneIn { calls, .. } => self.rng.next().is_multiple_of(calls.max(1)),
+        };
+        is_due.then_some(self.fault.effect)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Plan {
-    armed: Mutex<Vec<Fault>>,
+    armed: Mutex<Vec<Armed>>,
     fired: AtomicU64,
     calls: [AtomicU64; Operation::ALL.len()],
 }
 
 impl Plan {
-    fn armed(&self) -> MutexGuard<'_, Vec<Fault>> {
+    fn armed(&self) -> MutexGuard<'_, Vec<Armed>> {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,19 +212,16 @@ impl Plan {
     fn meet(&self, operation: Operation, paths: &[&Path]) -> Option<Effect> {
         self.calls[operation as usize].fetch_add(1, Relaxed);
         let mut effect = None;
-        self.armed().retain_mut(|fault| {
-            if !paths.iter().any(|path| fault.matches(operation, path)) {
+        self.armed().retain_mut(|armed| {
+            let fault = &armed.fault;
+            let is_meant = paths.iter().any(|path| fault.matches(operation, path));
+            // Those that are due at one call take turns.
+            if !is_meant || (fault.after == 0 && effect.is_some()) {
                 return true;
             }
-            if fault.after > 0 {
-                fault.after -= 1;
-                return true;
-            }
-            if effect.is_some() {
-                return true;
-            }
-            effect = Some(fault.effect);
-            fault.times == Times::Always
+            let met = armed.meet();
+            effect = effect.or(met);
+            met.is_none() || armed.fault.times != Times::Once
         });
         self.fired.fetch_add(u64::from(effect.is_some()), Relaxed);
         effect
@@ -188,16 +239,7 @@ impl Plan {
         whole: impl FnOnce() -> Result<T>,
         part: impl FnOnce(usize) -> Result<()>,
     ) -> Result<T> {
-        match self.meet(call.operation, &call.paths) {
-            None => whole(),
-            Some(Effect::Delay(time)) => {
-                thread::sleep(time);
-                whole()
-            }
-            Some(Effect::Fail(errno)) => Err(call.error(errno)),
-            Some(Effect::FailDone(errno)) => whole().and(Err(call.error(errno))),
-            Some(Effect::FailShort(bytes, errno)) => part(bytes).and(Err(call.error(errno))),
-        }
+        call.make(self.meet(call.operation, &call.paths), whole, part)
     }
 }
 
@@ -218,6 +260,25 @@ impl<'a> Call<'a> {
         Self { offset: Some(offset), ..self }
     }
 
+    /// Makes the call, with this effect on it.
+    fn make<T>(
+        &self,
+        effect: Option<Effect>,
+        whole: impl FnOnce() -> Result<T>,
+        part: impl FnOnce(usize) -> Result<()>,
+    ) -> Result<T> {
+        match effect {
+            None | Some(Effect::Flip(_) | Effect::Misplace(_)) => whole(),
+            Some(Effect::Delay(time)) => {
+                thread::sleep(time);
+                whole()
+            }
+            Some(Effect::Fail(errno)) => Err(self.error(errno)),
+            Some(Effect::FailDone(errno)) => whole().and(Err(self.error(errno))),
+            Some(Effect::FailShort(bytes, errno)) => part(bytes).and(Err(self.error(errno))),
+        }
+    }
+
     fn error(&self, errno: Errno) -> Error {
         Error::io(self.verb, self.paths[0], self.offset, errno.into())
     }
@@ -232,7 +293,8 @@ impl FaultFs {
 
     /// Arms a fault. If several are due at one call, the one armed first has its effect and the others wait.
     pub fn arm(&self, fault: Fault) {
-        self.plan.armed().push(fault);
+        let seed = if let Times::OneIn { seed, .. } = fault.times { seed } else { 0 };
+        self.plan.armed().push(Armed { fault, rng: Rng::new(seed) });
     }
 
     /// Forgets all armed faults.
@@ -324,6 +386,45 @@ impl FaultFile {
     fn call(&self, operation: Operation, verb: &'static str) -> Call<'_> {
         Call::new(operation, verb, self.inner.path())
     }
+
+    /// A view of a range, or one with a fault.
+    fn viewed(
+        &self,
+        range: &Range<u64>,
+        view: impl FnOnce(Range<u64>) -> Result<View>,
+    ) -> Result<View> {
+        let call = self.call(Operation::Read, "read").at(range.start);
+        let effect = self.plan.meet(call.operation, &call.paths);
+        let whole = || match effect {
+            Some(Effect::Flip(bit)) => {
+                let mut bytes = view(range.clone())?.to_vec();
+                flip(&mut bytes, bit);
+                Ok(bytes.into())
+            }
+            Some(Effect::Misplace(_)) => {
+                let start = misplaced(effect, range.start);
+                self.inner.view(start..start + (range.end - range.start))
+            }
+            _ => view(range.clone()),
+        };
+        call.make(effect, whole, |_| Ok(()))
+    }
+}
+
+/// Turns a bit over.
+fn flip(bytes: &mut [u8], bit: u64) {
+    if let Some(bits) = (8 * bytes.len() as u64).checked_sub(1) {
+        let bit = bit % (bits + 1);
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
+/// Where is read from what was to be read at `offset`, with this effect on it.
+fn misplaced(effect: Option<Effect>, offset: u64) -> u64 {
+    match effect {
+        Some(Effect::Misplace(by)) => offset.checked_sub(by).unwrap_or(offset),
+        _ => offset,
+    }
 }
 
 impl File for FaultFile {
@@ -346,11 +447,21 @@ impl File for FaultFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let call = self.call(Operation::Read, "read").at(offset);
+        let effect = self.plan.meet(call.operation, &call.paths);
+        let from = misplaced(effect, offset);
         // Only one of the two closures runs, but both need the buffer.
         let buffer = std::cell::Cell::new(buffer);
-        self.plan.run_bytes(
-            &self.call(Operation::Read, "read").at(offset),
-            || self.inner.read_at(offset, buffer.take()),
+        call.make(
+            effect,
+            || {
+                let buffer = buffer.take();
+                self.inner.read_at(from, buffer)?;
+                if let Some(Effect::Flip(bit)) = effect {
+                    flip(buffer, bit);
+                }
+                Ok(())
+            },
             |bytes| {
                 let buffer = buffer.take();
                 let bytes = bytes.min(buffer.len());
@@ -403,16 +514,14 @@ impl File for FaultFile {
     }
 
     fn view(&self, range: Range<u64>) -> Result<View> {
-        let call = self.call(Operation::Read, "read").at(range.start);
-        self.plan.run(&call, || self.inner.view(range))
+        self.viewed(&range, |range| self.inner.view(range))
     }
 
     /// A view that is not served is no call: the one that is made instead is counted.
     fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
-        let call = self.call(Operation::Read, "read").at(range.start);
-        match self.inner.try_view(range).transpose() {
+        match self.inner.try_view(range.clone()).transpose() {
             None => Ok(None),
-            Some(answer) => self.plan.run(&call, || answer.map(Some)),
+            Some(answer) => self.viewed(&range, |_| answer).map(Some),
         }
     }
 
@@ -492,6 +601,41 @@ mod tests {
         let mut buffer = *b"______";
         log.read_at(0, &mut buffer).unwrap_err();
         assert_eq!(&buffer, b"wh____");
+    }
+
+    #[test]
+    fn what_is_read_may_be_damaged() {
+        let (fs, log) = faulty();
+        fs.arm(Fault::new(Operation::Read, Effect::Flip(5 * 8 + 1)));
+        assert_eq!(bytes(&*log), b"abcded");
+        fs.arm(Fault::new(Operation::Read, Effect::Flip(2 * 8)));
+        let mut buffer = [0; 2];
+        log.read_at(2, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"bd");
+        fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
+        assert_eq!(*log.view(4..6).unwrap(), *b"bc");
+        fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
+        log.read_at(3, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"ab");
+        fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
+        assert_eq!(bytes(&*log), b"abcdef");
+        assert_eq!(fs.fired(), 5);
+    }
+
+    #[test]
+    fn some_calls_fail_as_the_seed_says() {
+        let failed = |seed| {
+            let (fs, log) = faulty();
+            let times = Times::OneIn { calls: 4, seed };
+            fs.arm(Fault { after: 10, times, ..Fault::new(Operation::Sync, Effect::Fail(EIO)) });
+            (0..200).map(|_| log.sync().is_err()).collect::<Vec<_>>()
+        };
+        let first = failed(1);
+        assert_eq!(first, failed(1));
+        assert_ne!(first, failed(2));
+        assert!(!first[..10].contains(&true));
+        let count = first.iter().filter(|failed| **failed).count();
+        assert!((20..80).contains(&count), "{count}");
     }
 
     #[test]

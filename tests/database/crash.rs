@@ -1,6 +1,7 @@
 //! Power cuts and kills at every I/O boundary of a workload, and in the recoveries from them.
 
 use turbidite::Layer;
+use turbidite_torture::Setting;
 use turbidite_torture::crash::{Effort, run};
 
 use crate::choices;
@@ -14,18 +15,15 @@ fn randoms() -> usize {
 fn cut_everywhere(layer: Layer, step: usize) {
     let randoms = randoms();
     let effort = Effort { step: (2 * step / randoms.max(1)).max(1), randoms };
-    let outcome = run(choices::seed(), layer, effort, || true);
-    println!(
-        "{layer}: {} images of {} operations and {} commits",
-        outcome.images, outcome.operations, outcome.commits
-    );
-    let told: Vec<_> = outcome.violations.iter().take(40).collect();
+    let report = run(Setting::new(choices::seed(), layer), effort, || true);
+    println!("{layer}: {} images of {} operations", report.cases, report.operations);
+    let told: Vec<_> = report.violations.iter().take(40).collect();
     // Where the layer has its usual sizes the name is one for `torture replay`, but here threads are in any order.
     let told = told.iter().map(|violation| format!("{}: {}", violation.case, violation.problem));
     assert!(
-        outcome.violations.is_empty(),
+        report.violations.is_empty(),
         "{} images were not recovered:\n{}",
-        outcome.violations.len(),
+        report.violations.len(),
         told.collect::<Vec<_>>().join("\n")
     );
 }

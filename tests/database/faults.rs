@@ -1,398 +1,45 @@
-//! One fault at every call of a workload: errors, full disks, failed syncs.
-//!
-//! Whatever fails, what was acknowledged stays readable, survives the reopening, and survives a power loss if
-//! it was synced; a write that failed is there whole or not at all.
+//! Faults of the file system: errors at every call of a workload, and what each engine does when it cannot read or has no space.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, EngineKind, Error, ErrorKind};
+use turbidite::{Database, EngineKind, ErrorKind, Layer};
+use turbidite_torture::Setting;
+use turbidite_torture::faults::{Effort, run};
 
-use crate::history::{self, Change, Dice, Fingerprint, History, PARTS};
+use crate::{choices, history};
 
 const EIO: Errno = Errno::Raw(5);
-const NO_SPACE: Errno = Errno::Raw(28);
-/// At most so many calls of one operation get a fault each.
-const MOST_CALLS: u64 = 400;
 
-/// What the workload does at each step.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Create(&'static str),
-    /// Opens the keyspace with other options.
-    Choose(&'static str),
-    /// So many small commits.
-    Commit(usize),
-    /// A commit of so many bytes.
-    Large(usize),
-    PersistKeyspace(&'static str),
-    Persist,
-    Compact(&'static str),
-    Reopen,
-}
-
-const WORKLOAD: &[Step] = &[
-    Step::Create("alpha"),
-    Step::Create("unlogged"),
-    Step::Commit(4),
-    Step::Create("beta"),
-    Step::Create("loose"),
-    Step::Create("gamma"),
-    Step::Create("stray"),
-    Step::Create("delta"),
-    Step::Create("apart"),
-    Step::Large(90_000),
-    Step::Large(90_000),
-    Step::Commit(3),
-    Step::PersistKeyspace("alpha"),
-    Step::Commit(2),
-    Step::Persist,
-    Step::Large(150_000),
-    Step::PersistKeyspace("alpha"),
-    Step::PersistKeyspace("beta"),
-    Step::PersistKeyspace("loose"),
-    Step::PersistKeyspace("gamma"),
-    Step::PersistKeyspace("stray"),
-    Step::PersistKeyspace("delta"),
-    Step::PersistKeyspace("apart"),
-    Step::Commit(2),
-    Step::Compact("alpha"),
-    Step::Compact("beta"),
-    Step::Compact("gamma"),
-    Step::Compact("delta"),
-    Step::Reopen,
-    Step::Choose("alpha"),
-    Step::Choose("unlogged"),
-    Step::Commit(4),
-    Step::PersistKeyspace("unlogged"),
-    Step::Compact("unlogged"),
-    Step::PersistKeyspace("stray"),
-    Step::PersistKeyspace("gamma"),
-    Step::PersistKeyspace("delta"),
-    Step::Compact("loose"),
-    Step::Compact("apart"),
-    Step::Large(200_000),
-    Step::Compact("beta"),
-    Step::Commit(3),
-];
-
-/// The workload under way, over a file system with faults.
-struct Run {
-    memory: MemoryFs,
-    faulty: FaultFs,
-    db: Option<Database>,
-    history: History,
-    dice: Dice,
-    /// A commit failed and it is unknown whether it is there.
-    unsure: bool,
-    /// What went wrong, to be told with a failure of the test.
-    told: Vec<String>,
-}
-
-impl Run {
-    fn new() -> Self {
-        let memory = MemoryFs::traced();
-        let faulty = FaultFs::new(Arc::new(memory.clone()));
-        let (history, dice) = (History::new(), Dice::new(3));
-        Self { memory, faulty, db: None, history, dice, unsure: false, told: Vec::new() }
-    }
-
-    fn tell(&mut self, what: &str, error: &Error) {
-        let text = format!("{what}: {error:?}");
-        assert!(!text.contains("panic"), "{text}");
-        self.told.push(text);
-    }
-
-    /// Opens the database; a single fault fails at most one attempt.
-    fn open(&mut self) {
-        if self.db.is_some() {
-            return;
-        }
-        let faulty = self.faulty.clone();
-        let open = || history::builder(Arc::new(faulty.clone())).open();
-        let db = match open() {
-            Ok(db) => db,
-            Err(error) => {
-                self.tell("open", &error);
-                open().unwrap_or_else(|error| panic!("the second opening fails too: {error:?}"))
-            }
-        };
-        let state = Fingerprint::of(&db);
-        self.db = Some(db);
-        self.check_recovered(state);
-    }
-
-    /// A reopened database has all that was acknowledged.
-    fn check_recovered(&mut self, state: turbidite::Result<Fingerprint>) {
-        let state = match state {
-            Ok(state) => state,
-            Err(error) => {
-                self.tell("read after opening", &error);
-                Fingerprint::of(self.db.as_ref().unwrap()).unwrap()
-            }
-        };
-        let promised = self.history.promised();
-        let found = self.history.find(state, 0, promised.needed(true));
-        let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
-        // From here on the history is what was found.
-        if found != [self.history.commits(); PARTS] {
-            let model = self.read_model();
-            self.history = History::new();
-            self.history.begin(0, &model);
-        }
-        // Recovery makes what it shows safe before it shows it.
-        self.promise_all();
-        self.unsure = false;
-    }
-
-    fn read_model(&self) -> Vec<Change> {
-        let db = self.db.as_ref().unwrap();
-        let mut all = Vec::new();
-        for (name, ..) in history::KEYSPACES {
-            let Ok(keyspace) = db.open_keyspace(name) else { continue };
-            for entry in keyspace.iter() {
-                let (key, value) = entry.unwrap();
-                all.push((name, key.to_vec(), Some(value.to_vec())));
-            }
-        }
-        all
-    }
-
-    fn promise_all(&mut self) {
-        let commits = self.history.commits();
-        self.history.promise(0, |promise| promise.all(commits));
-    }
-
-    /// What the open handle shows is what was acknowledged, with or without the commit that failed.
-    fn check_handle(&mut self, before: &Fingerprint) {
-        let db = self.db.as_ref().unwrap();
-        let state = Fingerprint::of(db).or_else(|error| {
-            self.told.push(format!("read: {error:?}"));
-            Fingerprint::of(db)
-        });
-        let state = state.unwrap_or_else(|e| panic!("unreadable: {e:?}; {:#?}", self.told));
-        let expected = self.history.model.fingerprint;
-        assert!(state == expected || (self.unsure && state == *before), "{:#?}", self.told);
-    }
-
-    fn commit(&mut self, changes: &[Change], durability: Durability) {
-        let before = self.history.model.clone();
-        self.history.begin(0, changes);
-        let outcome = history::commit(self.db.as_ref().unwrap(), changes, durability);
-        match outcome {
-            Ok(()) => {
-                let commits = self.history.commits();
-                self.history.promise(0, |promise| {
-                    promise.handed_over = commits;
-                    if durability == Durability::Sync {
-                        promise.synced = commits;
-                    }
-                });
-            }
-            // Nothing was written, and the handle goes on.
-            Err(error) if matches!(error.kind(), ErrorKind::NoSpace) => {
-                self.tell("commit", &error);
-                self.history.withdraw(before.clone());
-                self.check_handle(&before.fingerprint);
-            }
-            Err(error) => {
-                self.tell("commit", &error);
-                self.unsure = true;
-                self.check_handle(&before.fingerprint);
-                self.expect_poisoned();
-                self.drop_and_open();
-            }
-        }
-    }
-
-    fn expect_poisoned(&self) {
-        let db = self.db.as_ref().unwrap();
-        let error = db.open_keyspace("alpha").and_then(|alpha| alpha.put("x", "y")).unwrap_err();
-        let kinds = [ErrorKind::Poisoned, ErrorKind::UnknownKeyspace];
-        assert!(kinds.contains(&error.kind()), "{error:?} after {:#?}", self.told);
-    }
-
-    fn drop_and_open(&mut self) {
-        if let Err(error) = self.db.take().expect("it is open").close() {
-            self.tell("close", &error);
-        }
-        self.open();
-    }
-
-    /// Runs a call that is no write. If it fails it is tried again, after reopening if writes are refused.
-    fn call(&mut self, what: Step, call: impl Fn(&Database) -> turbidite::Result<()>) {
-        for _ in 0..3 {
-            match call(self.db.as_ref().unwrap()) {
-                Ok(()) => return,
-                Err(error) => {
-                    self.tell(&format!("{what:?}"), &error);
-                    let state = self.history.model.fingerprint;
-                    self.check_handle(&state);
-                    let probe = self.db.as_ref().unwrap().persist();
-                    if probe.is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
-                        self.drop_and_open();
-                    }
-                }
-            }
-        }
-        panic!("{what:?} does not succeed although there was but one fault: {:#?}", self.told);
-    }
-
-    fn changes(&mut self) -> Vec<Change> {
-        let db = self.db.as_ref().unwrap();
-        let names: Vec<_> = history::KEYSPACES.iter().map(|&(name, ..)| name).collect();
-        let known: Vec<_> = names.into_iter().filter(|n| db.open_keyspace(n).is_ok()).collect();
-        let mut changes = Vec::new();
-        for _ in 0..3 {
-            let keyspace = known[self.dice.roll(known.len())];
-            let key = format!("key {}", self.dice.roll(12)).into_bytes();
-            let value = (self.dice.roll(4) > 0).then(|| self.dice.bytes(100));
-            changes.push((keyspace, key, value));
-        }
-        // A logged one is always among them, so that every commit leaves a trace in the log.
-        changes.push(("alpha", b"count".to_vec(), Some(self.dice.bytes(8))));
-        changes
-    }
-
-    fn step(&mut self, step: Step) {
-        match step {
-            Step::Create(name) => self.call(step, |db| history::create(db, name, 0)),
-            Step::Choose(name) => self.call(step, |db| history::create(db, name, 1)),
-            Step::Commit(count) => {
-                for number in 0..count {
-                    let changes = self.changes();
-                    let durability = [Durability::Os, Durability::Sync][number % 2];
-                    self.commit(&changes, durability);
-                }
-            }
-            Step::Large(bytes) => {
-                let value = self.dice.bytes(bytes);
-                self.commit(&[("alpha", b"large".to_vec(), Some(value))], Durability::Os);
-            }
-            Step::PersistKeyspace(name) => {
-                self.call(step, |db| db.open_keyspace(name)?.persist());
-                let commits = self.history.commits();
-                if !history::is_logged(name) {
-                    let part = history::part_of(name);
-                    self.history.promise(0, |promise| promise.persisted[part] = commits);
-                }
-            }
-            Step::Persist => {
-                self.call(step, Database::persist);
-                self.promise_all();
-            }
-            Step::Compact(name) => self.call(step, |db| db.open_keyspace(name)?.compact()),
-            Step::Reopen => {
-                let closed = self.db.take().expect("it is open").close();
-                match closed {
-                    Ok(()) => self.promise_all(),
-                    Err(error) => self.tell("close", &error),
-                }
-                self.open();
-            }
-        }
-    }
-
-    fn run(&mut self, before_step: impl Fn(usize, &MemoryFs)) {
-        before_step(0, &self.memory);
-        self.open();
-        for (index, &step) in WORKLOAD.iter().enumerate() {
-            before_step(index + 1, &self.memory);
-            self.step(step);
-        }
-    }
-
-    /// The end: without faults everything is there, after a kill and after a power loss.
-    fn finish(mut self) {
-        drop(self.db.take());
-        self.faulty.disarm();
-        let promised = self.history.promised();
-        let at = self.memory.operations();
-        for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::Random(at as u64)] {
-            let image = self.memory.image(at, cut);
-            let db = history::open(&image)
-                .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
-            let state = Fingerprint::of(&db).unwrap();
-            let needed = promised.needed(cut == PowerCut::KeepAll);
-            let found = self.history.find(state, 0, needed);
-            found.unwrap_or_else(|problem| panic!("{cut:?}: {problem} after {:#?}", self.told));
-            let report = db.verify().unwrap();
-            assert!(report.problems.is_empty(), "{:?} after {:#?}", report.problems, self.told);
-        }
-    }
-}
-
-/// Runs `cases` on as many threads as there are processors.
-fn in_parallel<T: Send + std::fmt::Debug>(cases: Vec<T>, run: impl Fn(&T) + Sync) {
-    let cases = Mutex::new(cases.into_iter());
-    let running = || {
-        loop {
-            let case = cases.lock().unwrap().next();
-            let Some(case) = case else { return };
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&case)));
-            assert!(told.is_ok(), "with {case:?}");
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get()) {
-            scope.spawn(running);
-        }
-    });
+/// One case in so many of all errors at all calls.
+fn fail_everywhere(layer: Layer, every: usize) {
+    let report = run(Setting::new(choices::seed(), layer), Effort { every }, || true);
+    let fired = report.faults_fired();
+    println!("{layer}: {} runs, {fired} faults, {} calls", report.cases, report.operations);
+    let told = report.violations.iter().take(20);
+    let told: Vec<_> = told.map(|found| format!("{}: {}", found.case, found.problem)).collect();
+    assert!(report.violations.is_empty(), "{}", told.join("\n"));
+    assert!(fired > report.cases / 2, "{fired} of {}", report.cases);
 }
 
 #[test]
-fn any_single_fault_loses_nothing_that_was_acknowledged() {
-    let mut plain = Run::new();
-    plain.run(|_, _| {});
-    assert!(plain.told.is_empty(), "{:#?}", plain.told);
-    let calls = Operation::ALL.map(|operation| (operation, plain.faulty.calls(operation)));
-    plain.finish();
-    let mut faults = Vec::new();
-    for (operation, count) in calls {
-        let step = count.div_ceil(MOST_CALLS).max(1);
-        for after in (0..count).step_by(step as usize) {
-            let mut effects =
-                vec![Effect::Fail(EIO), Effect::Fail(NO_SPACE), Effect::FailDone(EIO)];
-            if matches!(operation, Operation::Read | Operation::Write) {
-                effects.extend([Effect::FailShort(37, EIO), Effect::FailShort(37, NO_SPACE)]);
-            }
-            let fault = |effect| Fault { after, ..Fault::new(operation, effect) };
-            faults.extend(effects.into_iter().map(fault));
-        }
-    }
-    let (count, fired) = (faults.len(), AtomicUsize::new(0));
-    in_parallel(faults, |fault| {
-        let mut run = Run::new();
-        run.faulty.arm(fault.clone());
-        run.run(|_, _| {});
-        fired.fetch_add(run.faulty.fired() as usize, Ordering::Relaxed);
-        run.finish();
-    });
-    println!("{count} faults, {} of them met", fired.into_inner());
+fn any_fault_loses_nothing_that_was_acknowledged() {
+    fail_everywhere(Layer::Mmap, 20);
 }
 
 #[test]
-fn a_failed_sync_is_never_followed_by_an_acknowledgement_that_is_lost() {
-    let tables = [".table", ".values"];
-    let others = [".log", "catalog", "manifest", ".data", ".index", "tree", ".sorted"];
-    let names = [&tables[..], &others].concat();
-    let steps = 0..=WORKLOAD.len();
-    let cases: Vec<_> =
-        steps.flat_map(|step| names.iter().map(move |&name| (step, name))).collect();
-    in_parallel(cases, |&(step, name)| {
-        let mut run = Run::new();
-        run.run(|at, memory| {
-            if at == step {
-                memory.lose_sync(name);
-            }
-        });
-        run.finish();
-    });
+fn any_fault_of_positional_files_loses_nothing_that_was_acknowledged() {
+    fail_everywhere(Layer::Positional, 40);
+}
+
+#[test]
+fn any_fault_of_files_in_blocks_loses_nothing_that_was_acknowledged() {
+    fail_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 80);
+    fail_everywhere(Layer::Direct { block_size: 4096 }, 80);
 }
 
 /// A keyspace of each engine.
@@ -691,4 +338,30 @@ fn one_keyspace_without_space_does_not_hang_the_others() {
         }
     }
     db.close().unwrap();
+}
+
+#[test]
+fn compact_does_not_wait_for_a_compaction_that_keeps_failing() {
+    EACH_ENGINE.into_iter().for_each(compact_beside_one_that_fails);
+}
+
+fn compact_beside_one_that_fails(name: &str) {
+    let fs = MemoryFs::new();
+    drop(filled(&fs, name));
+    let faulty = FaultFs::new(Arc::new(fs));
+    let db = history::builder(Arc::new(faulty.clone())).open().unwrap();
+    let keyspace = db.open_keyspace(name).unwrap();
+    faulty.arm(read_fault(data_files(name), Times::Always));
+    // Enough for work in the background, which cannot read.
+    for round in 0..12 {
+        keyspace.put("more", vec![round; 3000]).unwrap();
+        if keyspace.persist().is_err() {
+            break;
+        }
+    }
+    let error = keyspace.compact().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{name}: {error:?}");
+    faulty.disarm();
+    keyspace.compact().unwrap_or_else(|error| panic!("{name}, repaired: {error:?}"));
+    assert_eq!(filled_keys(&db, name), 51);
 }

@@ -2,7 +2,7 @@
 
 mod threads;
 
-use turbidite_torture::model::play;
+use turbidite_torture::{Report, Setting, model};
 
 use crate::choices;
 use crate::setup::{layers, memory_layers};
@@ -15,23 +15,26 @@ fn cases() -> u64 {
 #[test]
 fn random_histories_give_the_answers_of_the_model() {
     let (memory, disk) = (memory_layers(), layers());
-    let (mut flushes, mut compactions, mut reopenings) = (0, 0, 0);
+    let mut sum = Report::default();
     for case in 0..cases() {
         let seed = choices::mix(choices::seed(), ("history", case));
         let at = (case / 5 * 4 + case % 5) as usize;
         let dir = tempfile::tempdir().unwrap();
-        let played = match case % 5 {
-            4 => play(seed, disk[(case / 5) as usize % disk.len()], Some(dir.path())),
-            _ => play(seed, memory[at % memory.len()], None),
+        let report = match case % 5 {
+            4 => {
+                let layer = disk[(case / 5) as usize % disk.len()];
+                model::run(Setting::new(seed, layer), Some(dir.path()))
+            }
+            _ => model::run(Setting::new(seed, memory[at % memory.len()]), None),
         };
-        let figures = played.unwrap_or_else(|found| {
-            panic!("seed {}, {}: {}", found.seed, found.layer, found.problem)
-        });
-        flushes += figures.flushes;
-        compactions += figures.compactions;
-        reopenings += figures.reopenings;
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+        sum += report;
     }
     // The histories went where they were meant to go.
-    println!("{flushes} flushes, {compactions} compactions, {reopenings} reopenings");
-    assert!(flushes > 2 * cases() && compactions > cases() && reopenings > cases());
+    println!("{:?}", sum.counts);
+    for (what, least) in
+        [("flushes", 2 * cases()), ("compactions", cases()), ("reopenings", cases())]
+    {
+        assert!(sum.counts[what] > least, "{what}: {:?}", sum.counts);
+    }
 }

@@ -15,8 +15,8 @@ use turbidite::{
 };
 
 pub(crate) use turbidite_torture::choices::{ENGINES, is_ordered, plain as options};
-pub(crate) use turbidite_torture::crash::layers as memory_layers;
 pub(crate) use turbidite_torture::model::assert_no_order;
+pub(crate) use turbidite_torture::setting::layers as memory_layers;
 
 use crate::choices;
 

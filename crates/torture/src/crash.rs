@@ -8,14 +8,15 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Database, Durability, Error, Layer};
+use turbidite::{Database, Durability, EngineKind, Error};
 
 use crate::history::{self, Change, Fingerprint, History, LOGGED, PARTS};
-use crate::{Dice, choices, panics, simulated};
+use crate::report::Report;
+use crate::setting::{Setting, Unknown};
+use crate::{Dice, choices, panics, parallel, simulated};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
@@ -31,118 +32,72 @@ pub struct Effort {
     pub randoms: usize,
 }
 
-/// What came of it.
-#[derive(Clone, Default, Debug)]
-pub struct Outcome {
-    /// How many images were recovered, those of recoveries that were cut off among them.
-    pub images: u64,
-    /// How many operations of the file system the workload had: boundaries between them are one more.
-    pub operations: u64,
-    /// How many commits it made.
-    pub commits: u64,
-    /// What was wrong.
-    pub violations: Vec<Violation>,
-}
-
-/// A promise that was not kept.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// Where, for [`replay`].
-    pub case: CaseId,
-    /// What was wrong.
-    pub problem: String,
-}
-
-/// The name of a case: a seed, a layer of files, a boundary of the workload, and what the power cut left there. Its text is
-/// `crash/SEED/LAYER/BOUNDARY/CUT`, as in `crash/7/mmap/1200/keep-only:3`.
+/// The name of a case: a setting, a boundary of the workload, and what the power cut left there. Its text is
+/// `crash/SEED/ENGINES/LAYER/BOUNDARY/CUT`, as in `crash/7/all/mmap/1200/keep-only:3`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaseId {
-    /// The seed of the workload and of its options.
-    pub seed: u64,
-    /// The layer of all files.
-    pub layer: Layer,
+    /// Workload, engines and files.
+    pub setting: Setting,
     /// After so many operations of the file system.
     pub at: usize,
     /// What is left of what was not synced.
     pub cut: PowerCut,
 }
 
+/// The kind of a cut.
+fn kind_of(cut: PowerCut) -> &'static str {
+    match cut {
+        PowerCut::KeepAll => "keep-all",
+        PowerCut::DropUnsynced => "drop-unsynced",
+        PowerCut::KeepOnly(_) => "keep-only",
+        PowerCut::DropOnly(_) => "drop-only",
+        PowerCut::Random(_) => "random",
+    }
+}
+
 impl fmt::Display for CaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, layer, at, cut } = self;
-        write!(f, "crash/{seed}/{layer}/{at}/")?;
+        let Self { setting, at, cut } = self;
+        write!(f, "crash/{setting}/{at}/{}", kind_of(*cut))?;
         match cut {
-            PowerCut::KeepAll => f.write_str("keep-all"),
-            PowerCut::DropUnsynced => f.write_str("drop-unsynced"),
-            PowerCut::KeepOnly(one) => write!(f, "keep-only:{one}"),
-            PowerCut::DropOnly(one) => write!(f, "drop-only:{one}"),
-            PowerCut::Random(seed) => write!(f, "random:{seed}"),
+            PowerCut::KeepAll | PowerCut::DropUnsynced => Ok(()),
+            PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) => write!(f, ":{one}"),
+            PowerCut::Random(seed) => write!(f, ":{seed}"),
         }
     }
 }
 
-/// The text is not the name of a case.
-#[derive(Clone, Debug)]
-pub struct NoCase(String);
-
-impl fmt::Display for NoCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(text) = self;
-        write!(f, "{text:?} is not the name of a case, which is like crash/7/mmap/1200/keep-only:3")
-    }
-}
-
-impl std::error::Error for NoCase {}
-
 impl FromStr for CaseId {
-    type Err = NoCase;
+    type Err = Unknown;
 
-    fn from_str(text: &str) -> Result<Self, NoCase> {
-        Self::parse(text).ok_or_else(|| NoCase(text.into()))
+    fn from_str(text: &str) -> Result<Self, Unknown> {
+        let parse = || {
+            let parts: Vec<_> = text.split('/').collect();
+            let &["crash", seed, engines, layer, at, cut] = &parts[..] else { return None };
+            let cut = match cut.split_once(':') {
+                None if cut == "keep-all" => PowerCut::KeepAll,
+                None if cut == "drop-unsynced" => PowerCut::DropUnsynced,
+                Some(("keep-only", one)) => PowerCut::KeepOnly(one.parse().ok()?),
+                Some(("drop-only", one)) => PowerCut::DropOnly(one.parse().ok()?),
+                Some(("random", seed)) => PowerCut::Random(seed.parse().ok()?),
+                _ => return None,
+            };
+            let setting = [seed, engines, layer].join("/").parse().ok()?;
+            Some(Self { setting, at: at.parse().ok()?, cut })
+        };
+        parse().ok_or_else(|| Unknown::new("case", text, "as in crash/7/all/mmap/1200/keep-only:3"))
     }
 }
 
-impl CaseId {
-    fn parse(text: &str) -> Option<Self> {
-        let [seed, layer, at, cut] = *text.strip_prefix("crash/")?.split('/').collect::<Vec<_>>()
-        else {
-            return None;
-        };
-        let cut = match (cut, cut.split_once(':')) {
-            ("keep-all", _) => PowerCut::KeepAll,
-            ("drop-unsynced", _) => PowerCut::DropUnsynced,
-            (_, Some(("keep-only", one))) => PowerCut::KeepOnly(one.parse().ok()?),
-            (_, Some(("drop-only", one))) => PowerCut::DropOnly(one.parse().ok()?),
-            (_, Some(("random", seed))) => PowerCut::Random(seed.parse().ok()?),
-            _ => return None,
-        };
-        let layer = layers().into_iter().find(|known| known.to_string() == layer)?;
-        Some(Self { seed: seed.parse().ok()?, layer, at: at.parse().ok()?, cut })
-    }
-}
-
-/// The layers of files that there are, with page caches that fit the smallest budget.
-#[must_use]
-pub fn layers() -> Vec<Layer> {
-    let small = |layer: Layer| layer.with_page_cache_pages(64).unwrap_or(layer);
-    Layer::ALL.into_iter().map(small).collect()
-}
-
-/// Opens the database with its log in `layer`, for the `opening`th time: other options are drawn for each.
-fn open(fs: &MemoryFs, seed: u64, layer: Layer, opening: u64) -> Result<Database, Error> {
-    let builder = history::builder(Arc::new(fs.clone())).log_layer(layer);
-    choices::database(builder, seed, opening).open()
-}
-
-/// Opens or creates a keyspace in `layer`, likewise.
-fn create(db: &Database, name: &str, seed: u64, layer: Layer, opening: u64) -> Result<(), Error> {
-    db.keyspace(name, history::drawn(name, seed, opening).layer(layer)).map(drop)
+/// Opens the database with its log in the layer, for the `opening`th time: other options are drawn for each.
+fn open(fs: &MemoryFs, setting: Setting, opening: u64) -> Result<Database, Error> {
+    let builder = history::builder(Arc::new(fs.clone())).log_layer(setting.layer);
+    choices::database(builder, setting.seed, opening).open()
 }
 
 /// A workload under way.
 struct Work {
-    seed: u64,
-    layer: Layer,
+    setting: Setting,
     fs: MemoryFs,
     db: Option<Database>,
     openings: u64,
@@ -156,7 +111,7 @@ impl Work {
     }
 
     fn create(&mut self, name: &str) {
-        create(self.db(), name, self.seed, self.layer, self.openings).unwrap();
+        history::create(self.db(), name, self.setting, self.openings).unwrap();
         self.history.promise(self.fs.operations(), |promise| promise.keyspaces += 1);
     }
 
@@ -166,7 +121,8 @@ impl Work {
     }
 
     fn change(&mut self, keyspace: &'static str, most: usize) -> Change {
-        if matches!(keyspace, "alpha" | "late" | "unlogged") && self.dice.roll(12) == 0 {
+        let engine = history::engine_of(keyspace, self.setting.engines);
+        if engine == EngineKind::Lsm && self.dice.roll(12) == 0 {
             return history::deletion_of_all(keyspace, &format!("key {}", self.dice.roll(3)));
         }
         let key = format!("key {:02}", self.dice.roll(30)).into_bytes();
@@ -244,9 +200,9 @@ impl Work {
         self.db.take().expect("the database is open").close().unwrap();
         self.all_is_durable();
         self.openings += 1;
-        let db = open(&self.fs, self.seed, self.layer, self.openings).unwrap();
+        let db = open(&self.fs, self.setting, self.openings).unwrap();
         for keyspace in db.keyspaces() {
-            create(&db, &keyspace.name, self.seed, self.layer, self.openings).unwrap();
+            history::create(&db, &keyspace.name, self.setting, self.openings).unwrap();
         }
         self.db = Some(db);
     }
@@ -261,11 +217,11 @@ const LOGGED_ONES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 const UNLOGGED_ONES: [&str; 4] = ["unlogged", "loose", "stray", "apart"];
 
 /// Runs the workload once.
-fn work(seed: u64, layer: Layer) -> Work {
+fn work(setting: Setting) -> Work {
     let fs = MemoryFs::traced();
-    let db = Some(open(&fs, seed, layer, 0).unwrap());
-    let (history, dice) = (History::new(), Dice::new(seed));
-    let mut work = Work { seed, layer, fs, db, openings: 0, history, dice };
+    let db = Some(open(&fs, setting, 0).unwrap());
+    let (history, dice) = (History::new(), Dice::new(setting.seed));
+    let mut work = Work { setting, fs, db, openings: 0, history, dice };
     LOGGED_ONES.into_iter().for_each(|name| work.create(name));
     work.some_commits(25, &LOGGED_ONES, 300);
     UNLOGGED_ONES.into_iter().for_each(|name| work.create(name));
@@ -329,7 +285,7 @@ impl Case {
     }
 
     fn open(&self, more: u64) -> Result<Database, Error> {
-        open(&self.image, self.id.seed, self.id.layer, self.id.at as u64 + more)
+        open(&self.image, self.id.setting, self.id.at as u64 + more)
     }
 }
 
@@ -340,10 +296,10 @@ struct Trace {
 }
 
 impl Trace {
-    /// That of a seed.
-    fn new(seed: u64, layer: Layer) -> Self {
-        simulated(seed, || {
-            let Work { fs, history, .. } = work(seed, layer);
+    /// That of a setting.
+    fn new(setting: Setting) -> Self {
+        simulated(setting.seed, || {
+            let Work { fs, history, .. } = work(setting);
             Self { fs, history }
         })
     }
@@ -382,8 +338,8 @@ fn check(history: &History, case: &Case) -> Result<u64, String> {
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
     let exists = |(keyspace, ..): &Change| db.open_keyspace(keyspace).is_ok();
     let alike = history.alike(found[LOGGED]).filter(|changes| changes.iter().all(exists));
-    let CaseId { seed, layer, at, .. } = case.id;
-    create(&db, "late", seed, layer, at as u64).map_err(problem)?;
+    let CaseId { setting, at, .. } = case.id;
+    history::create(&db, "late", setting, at as u64).map_err(problem)?;
     let new: Change = ("late", b"written after recovery".to_vec(), Some(b"kept".to_vec()));
     let changes = alike.unwrap_or_else(|| vec![new]);
     history::commit(&db, &changes, Durability::Os).map_err(problem)?;
@@ -427,97 +383,86 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
 }
 
 /// Checks a case; a panic is a problem like any other.
-fn attempt(history: &History, case: &Case) -> Result<u64, Violation> {
+fn attempt(history: &History, case: &Case) -> Report {
     let checked = panics::caught(|| check(history, case)).unwrap_or_else(Err);
-    checked.map_err(|problem| Violation { case: case.id, problem })
+    let images = match checked {
+        Ok(images) => images,
+        Err(problem) => return Report::of_violation(case.id, problem),
+    };
+    let mut report = Report { cases: images, ..Report::default() };
+    report.fire(kind_of(case.id.cut), 1);
+    if images > 1 {
+        report.fire("cut-recovery", images - 1);
+    }
+    report
 }
 
 /// The trace of a workload, which is to go without a panic.
-fn trace(seed: u64, layer: Layer) -> Result<Trace, Violation> {
-    let case = CaseId { seed, layer, at: 0, cut: PowerCut::KeepAll };
-    panics::caught(|| Trace::new(seed, layer))
-        .map_err(|panic| Violation { case, problem: format!("the workload itself {panic}") })
+fn trace(setting: Setting) -> Result<Trace, Report> {
+    let case = CaseId { setting, at: 0, cut: PowerCut::KeepAll };
+    panics::caught(|| Trace::new(setting))
+        .map_err(|panic| Report::of_violation(case, format!("the workload itself {panic}")))
 }
 
-/// Checks what comes, until nothing does.
-fn check_all(history: &History, cases: &Mutex<Receiver<Case>>) -> (u64, Vec<Violation>) {
-    let (mut images, mut violations) = (0, Vec::new());
-    loop {
-        let case = cases.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(case) = case else { return (images, violations) };
-        match attempt(history, &case) {
-            Ok(more) => images += more,
-            Err(violation) => violations.push(violation),
-        }
-    }
-}
-
-/// Runs the workload of a seed over files of a layer, and cuts the power where `effort` says, for as long as it is to `go_on`. Images are
-/// recovered by as many threads as there are processors.
-pub fn run(seed: u64, layer: Layer, effort: Effort, go_on: impl Fn() -> bool) -> Outcome {
-    let trace = match trace(seed, layer) {
+/// Runs the workload of a setting, and cuts the power where `effort` says, for as long as it is to `go_on`. Images are
+/// recovered by as many threads as there are processors. A case is an image, those of recoveries that were cut off among them; an
+/// operation is one of the file system in the workload.
+pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
+    let trace = match trace(setting) {
         Ok(trace) => trace,
-        Err(violation) => return Outcome { violations: vec![violation], ..Outcome::default() },
+        Err(report) => return report,
     };
     let Trace { fs, history } = &trace;
-    let mut outcome = Outcome {
-        operations: fs.operations() as u64,
-        commits: history.commits() as u64,
-        ..Outcome::default()
-    };
-    let (images, cases) = sync_channel::<Case>(16);
-    let cases = Mutex::new(cases);
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get());
-        let check = || check_all(history, &cases);
-        let checkers: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
-        let first = (seed % effort.step as u64) as usize;
-        let between = (first..fs.operations()).step_by(effort.step).filter(|&at| at > 0);
-        let boundaries = [0, fs.operations()].into_iter().chain(between);
-        let all = boundaries.flat_map(|at| {
-            let cuts = cuts(at, fs.unsynced(at), effort.randoms).into_iter();
-            cuts.map(move |cut| CaseId { seed, layer, at, cut })
-        });
-        for (made, id) in all.enumerate().take_while(|(made, _)| *made == 0 || go_on()) {
-            let case = Case::new(id, &trace, usize::is_multiple_of(made, RECOVERY_CUTS));
-            images.send(case).expect("the checkers take all");
-        }
-        drop(images);
-        for checker in checkers {
-            let (images, violations) = checker.join().expect("panics are caught");
-            outcome.images += images;
-            outcome.violations.extend(violations);
-        }
+    let operations = fs.operations();
+    let first = (setting.seed % effort.step as u64) as usize;
+    let between = (first..operations).step_by(effort.step).filter(|&at| at > 0 && at < operations);
+    let boundaries = std::iter::once(0).chain(between).chain([operations]);
+    let all = boundaries.flat_map(|at| {
+        let cuts = cuts(at, fs.unsynced(at), effort.randoms).into_iter();
+        cuts.map(move |cut| CaseId { setting, at, cut })
     });
-    outcome
+    // Images are made where they are asked for in order, which is cheap.
+    let cases = all
+        .enumerate()
+        .take_while(|(made, _)| *made == 0 || go_on())
+        .map(|(made, id)| Case::new(id, &trace, made.is_multiple_of(RECOVERY_CUTS)));
+    let mut report = parallel::each(cases, |case| attempt(history, &case));
+    report.operations = operations as u64;
+    report.count("commits", history.commits() as u64);
+    report
 }
 
 /// Tries one case again, and cuts off its recovery, too. With the feature `simulation` the image is the very same; the threads of its
 /// recovery are in an order of their own.
-///
-/// # Errors
-/// What was wrong.
-pub fn replay(id: CaseId) -> Result<(), Violation> {
-    let trace = trace(id.seed, id.layer)?;
-    let nowhere = |what: String| Err(Violation { case: id, problem: what });
+pub fn replay(id: CaseId) -> Report {
+    let trace = match trace(id.setting) {
+        Ok(trace) => trace,
+        Err(report) => return report,
+    };
+    let nowhere = |what: String| Report::of_violation(id, format!("there is no such case: {what}"));
     let operations = trace.fs.operations();
     if id.at > operations {
-        return nowhere(format!("there is no such case: the workload has {operations} operations"));
+        return nowhere(format!("the workload has {operations} operations"));
     }
     let unsynced = trace.fs.unsynced(id.at);
     if let PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) = id.cut
         && one >= unsynced
     {
-        return nowhere(format!(
-            "there is no such case: {unsynced} operations are not synced there"
-        ));
+        return nowhere(format!("{unsynced} operations are not synced there"));
     }
-    attempt(&trace.history, &Case::new(id, &trace, true)).map(drop)
+    attempt(&trace.history, &Case::new(id, &trace, true))
 }
 
 #[cfg(test)]
 mod tests {
+    use turbidite::Layer;
+
     use super::*;
+    use crate::setting::Engines;
+
+    fn trace(seed: u64, layer: Layer) -> Trace {
+        super::trace(Setting::new(seed, layer)).ok().unwrap()
+    }
 
     #[test]
     fn the_name_of_a_case_is_read_again() {
@@ -528,41 +473,52 @@ mod tests {
             PowerCut::DropOnly(0),
             PowerCut::Random(u64::MAX),
         ];
-        for (layer, cut) in layers().into_iter().flat_map(|layer| cuts.map(|cut| (layer, cut))) {
-            let id = CaseId { seed: 7, layer, at: 1200, cut };
+        for cut in cuts {
+            let id = CaseId { setting: Setting::new(7, Layer::Mmap), at: 1200, cut };
             assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
         }
-        for text in
-            ["", "crash/7/mmap/1200", "crash/7/mmap/1200/keep", "crash/x/mmap/1200/keep-all"]
-        {
+        for text in [
+            "",
+            "crash/7/all/mmap/1200",
+            "crash/7/all/mmap/1200/keep",
+            "crash/x/all/mmap/1200/keep-all",
+            "crash/7/mmap/1200/keep-all",
+        ] {
             let error = text.parse::<CaseId>().unwrap_err().to_string();
-            assert!(error.contains("crash/7/mmap/1200/keep-only:3"), "{error}");
+            assert!(error.contains("crash/7/all/mmap/1200/keep-only:3"), "{error}");
         }
     }
 
     #[test]
-    fn a_file_that_was_tampered_with_is_a_violation() {
-        let trace = trace(7, Layer::Mmap).unwrap();
-        let id = CaseId {
-            seed: 7,
-            layer: Layer::Mmap,
-            at: trace.fs.operations(),
-            cut: PowerCut::KeepAll,
-        };
+    fn a_promise_that_cannot_be_kept_is_a_violation() {
+        let trace = trace(7, Layer::Mmap);
+        let (at, cut) = (trace.fs.operations(), PowerCut::KeepAll);
+        let id = CaseId { setting: Setting::new(7, Layer::Mmap), at, cut };
         let case = || Case::new(id, &trace, false);
-        assert!(attempt(&trace.history, &case()).is_ok());
-        // A promise that cannot be kept.
+        assert!(attempt(&trace.history, &case()).violations.is_empty());
         let mut case = case();
         case.needed = [usize::MAX; PARTS];
-        let violation = attempt(&trace.history, &case).unwrap_err();
+        let report = attempt(&trace.history, &case);
+        let [violation] = &report.violations[..] else { panic!("{report:?}") };
         assert!(violation.problem.contains("are left of"), "{}", violation.problem);
+        assert_eq!(violation.case, id.to_string());
+    }
+
+    #[test]
+    fn each_engine_by_itself_is_recovered() {
+        for engines in Engines::each() {
+            let setting = Setting { engines, ..Setting::new(3, Layer::Positional) };
+            let report = run(setting, Effort { step: 300, randoms: 1 }, || true);
+            assert!(report.violations.is_empty(), "{:?}", report.violations);
+            assert!(report.cases > 20 && report.faults_fired() == report.cases, "{report:?}");
+        }
     }
 
     #[cfg(feature = "simulation")]
     #[test]
     fn a_seed_is_a_trace() {
         for layer in [Layer::Mmap, Layer::Positional] {
-            let [one, two] = [(); 2].map(|()| trace(11, layer).unwrap());
+            let [one, two] = [(); 2].map(|()| trace(11, layer));
             assert_eq!(one.fs.operations(), two.fs.operations());
             let at = one.fs.operations() / 2;
             let files = |trace: &Trace| trace.fs.image(at, PowerCut::DropUnsynced).files();

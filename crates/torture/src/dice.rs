@@ -24,3 +24,36 @@ impl Dice {
         (0..len).map(|_| self.roll(256) as u8).collect()
     }
 }
+
+/// The numbers below `len`, each once, in an order that the seed decides.
+pub(crate) fn shuffled(len: usize, seed: u64) -> impl Iterator<Item = usize> {
+    let divisor = |mut a: usize, mut b: usize| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let mut dice = Dice::new(seed);
+    let first = dice.roll(len.max(1));
+    // Steps that have no divisor with the length meet every number.
+    let near = len * 5 / 8 + dice.roll(len / 4 + 1);
+    let step = (near..).find(|&step| divisor(step, len) == 1).unwrap_or(1);
+    (0..len).map(move |number| (first + number * step) % len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_met_once() {
+        for len in (0..70).chain([1000, 1 << 12]) {
+            for seed in 0..5 {
+                let mut met: Vec<_> = shuffled(len, seed).collect();
+                assert!(len < 10 || met[..10] != [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+                met.sort_unstable();
+                assert!(met.into_iter().eq(0..len));
+            }
+        }
+    }
+}

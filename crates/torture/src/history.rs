@@ -14,6 +14,7 @@ use turbidite::{
 };
 
 use crate::choices::{self, is_ordered};
+use crate::setting::{Engines, Setting};
 
 /// Directories are missing above it, so that making them durable is part of what is tested.
 pub const PATH: &str = "/made/for/this/db";
@@ -47,9 +48,16 @@ pub fn open(fs: &MemoryFs) -> Result<Database> {
     builder(Arc::new(fs.clone())).open()
 }
 
+/// The usual engine of a keyspace, and its part.
 fn engine_and_part(keyspace: &str) -> (EngineKind, usize) {
     let known = KEYSPACES.iter().find(|(name, ..)| *name == keyspace);
     known.map(|&(_, engine, part)| (engine, part)).expect("it is one of the keyspaces")
+}
+
+/// The engine of a keyspace.
+#[must_use]
+pub fn engine_of(keyspace: &str, engines: Engines) -> EngineKind {
+    engines.or(engine_and_part(keyspace).0)
 }
 
 /// The keyspaces of a part.
@@ -70,26 +78,26 @@ pub fn is_logged(keyspace: &str) -> bool {
     part_of(keyspace) == LOGGED
 }
 
-/// What a keyspace is made of.
+/// What a keyspace is made of on its usual engine.
 #[must_use]
 pub fn options(keyspace: &str) -> KeyspaceOptions {
     let (engine, part) = engine_and_part(keyspace);
-    let options = choices::plain(engine).log(part == LOGGED);
-    if keeps_values_apart(keyspace) { options.separate_values(APART) } else { options }
+    fitting(keyspace, engine, choices::plain(engine).log(part == LOGGED))
 }
 
-/// Whether a keyspace keeps values apart from their keys, always from the same length on.
-fn keeps_values_apart(keyspace: &str) -> bool {
-    matches!(keyspace, "late" | "unlogged")
+/// Some trees keep values apart from their keys, always from the same length on.
+fn fitting(keyspace: &str, engine: EngineKind, options: KeyspaceOptions) -> KeyspaceOptions {
+    let apart = engine == EngineKind::Lsm && matches!(keyspace, "late" | "unlogged");
+    if apart { options.separate_values(APART) } else { options }
 }
 
-/// The same with options that are drawn with `seed`, anew for each `opening`.
+/// What a keyspace is made of when it is opened for the `opening`th time: drawn with the seed.
 #[must_use]
-pub fn drawn(keyspace: &str, seed: u64, opening: u64) -> KeyspaceOptions {
-    let (engine, part) = engine_and_part(keyspace);
-    let seed = choices::mix(seed, keyspace);
-    let options = choices::options(engine, seed, opening).log(part == LOGGED);
-    if keeps_values_apart(keyspace) { options.separate_values(APART) } else { options }
+pub fn drawn(keyspace: &str, setting: Setting, opening: u64) -> KeyspaceOptions {
+    let engine = engine_of(keyspace, setting.engines);
+    let seed = choices::mix(setting.seed, keyspace);
+    let options = choices::options(engine, seed, opening).log(is_logged(keyspace));
+    fitting(keyspace, engine, options.layer(setting.layer))
 }
 
 /// The hash of one entry; a state is the sum of its entries.
@@ -145,10 +153,9 @@ const ALL: &[u8] = b"*";
 /// The writes of one commit: keyspace, key, and the value or a deletion, of one key or of [all](deletion_of_all) that begin alike.
 pub type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
 
-/// All keys of a keyspace that begin with `prefix` are deleted.
+/// All keys of a keyspace on an LSM-tree that begin with `prefix` are deleted.
 #[must_use]
 pub fn deletion_of_all(keyspace: &'static str, prefix: &str) -> Change {
-    assert_eq!(engine_and_part(keyspace).0, EngineKind::Lsm);
     (keyspace, [prefix.as_bytes(), ALL].concat(), None)
 }
 
@@ -202,9 +209,9 @@ pub fn commit(db: &Database, changes: &[Change], durability: Durability) -> Resu
     batch.commit()
 }
 
-/// Makes a keyspace with options that are drawn, or opens it with others if it is there.
-pub fn create(db: &Database, name: &str, seed: u64, opening: u64) -> Result<()> {
-    db.keyspace(name, drawn(name, seed, opening)).map(drop)
+/// Makes a keyspace with options that are [drawn], or opens it with others if it is there.
+pub fn create(db: &Database, name: &str, setting: Setting, opening: u64) -> Result<()> {
+    db.keyspace(name, drawn(name, setting, opening)).map(drop)
 }
 
 /// What must be there from a moment on.

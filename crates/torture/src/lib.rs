@@ -15,11 +15,19 @@
 pub mod choices;
 pub mod crash;
 mod dice;
+pub mod faults;
 pub mod history;
+pub mod kill;
+pub mod linear;
 pub mod model;
 mod panics;
+mod parallel;
+pub mod report;
+pub mod setting;
 
 pub use dice::Dice;
+pub use report::{Report, Violation};
+pub use setting::{Engines, Setting};
 
 /// Does `work` in an order of threads that `seed` decides, with the feature `simulation`.
 fn simulated<T>(seed: u64, work: impl FnOnce() -> T) -> T {

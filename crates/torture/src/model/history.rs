@@ -38,10 +38,15 @@ pub(super) fn agrees<'a>(
         && model.zip(read).all(|((key, value), read)| read.0 == *key && value.is(&read.1))
 }
 
-/// The states of keyspaces that recover together, oldest first.
+/// A keyspace, a key, and what there was before it was changed.
+type Undo = (usize, Vec<u8>, Option<Value>);
+
+/// The states of keyspaces that recover together: the newest one, and how to go back from it.
 #[derive(Debug)]
 pub(super) struct History<const N: usize> {
-    states: Vec<[Map; N]>,
+    now: [Map; N],
+    /// What leads from each state but the first to the one before it, oldest first.
+    undo: Vec<Vec<Undo>>,
     /// States before this one are gone for good after a kill,
     written: usize,
     /// and before this one after a power cut.
@@ -52,49 +57,68 @@ pub(super) struct History<const N: usize> {
 
 impl<const N: usize> History<N> {
     pub(super) fn new() -> Self {
-        let states = vec![std::array::from_fn(|_| Map::new())];
-        Self { states, written: 0, synced: 0, touched: [0; N] }
+        let now = std::array::from_fn(|_| Map::new());
+        Self { now, undo: Vec::new(), written: 0, synced: 0, touched: [0; N] }
     }
 
     pub(super) fn now(&self) -> &[Map; N] {
-        self.states.last().expect("there is always a state")
+        &self.now
+    }
+
+    /// The number of the newest state.
+    fn newest(&self) -> usize {
+        self.undo.len()
     }
 
     /// Adds the state after writes that are committed together.
     pub(super) fn commit(&mut self, writes: &[(usize, Change<Value>)]) {
-        let mut next = self.now().clone();
+        let mut undo = Vec::new();
         for (keyspace, change) in writes {
-            let map = &mut next[*keyspace];
-            let is_change = match change {
+            let map = &mut self.now[*keyspace];
+            let before = undo.len();
+            match change {
                 Change::Put(key, value) => {
-                    map.insert(key.clone(), *value);
-                    true
+                    undo.push((*keyspace, key.clone(), map.insert(key.clone(), *value)));
                 }
-                Change::Delete(key) => map.remove(key).is_some(),
-                Change::DeleteRange(bounds) => {
-                    let before = map.len();
-                    map.retain(|key, _| !bounds.contains(key));
-                    map.len() < before
+                Change::Delete(key) => {
+                    undo.extend(map.remove(key).map(|old| (*keyspace, key.clone(), Some(old))));
                 }
-            };
-            if is_change {
-                self.touched[*keyspace] = self.states.len();
+                Change::DeleteRange(bounds) => map.retain(|key, value| {
+                    let is_kept = !bounds.contains(key);
+                    if !is_kept {
+                        undo.push((*keyspace, key.clone(), Some(*value)));
+                    }
+                    is_kept
+                }),
+            }
+            if undo.len() > before {
+                self.touched[*keyspace] = self.newest() + 1;
             }
         }
-        self.states.push(next);
+        self.undo.push(undo);
     }
 
     /// Adds the state after a keyspace was emptied.
     pub(super) fn clear(&mut self, keyspace: usize) {
-        let mut next = self.now().clone();
-        next[keyspace].clear();
-        self.touched[keyspace] = self.states.len();
-        self.states.push(next);
+        let all = std::mem::take(&mut self.now[keyspace]);
+        let undo = all.into_iter().map(|(key, value)| (keyspace, key, Some(value)));
+        self.undo.push(undo.collect());
+        self.touched[keyspace] = self.newest();
+    }
+
+    /// Goes back to the state before.
+    fn go_back(&mut self) {
+        for (keyspace, key, value) in self.undo.pop().into_iter().flatten().rev() {
+            match value {
+                Some(value) => self.now[keyspace].insert(key, value),
+                None => self.now[keyspace].remove(&key),
+            };
+        }
     }
 
     /// All up to now survives a kill.
     pub(super) fn write_out(&mut self) {
-        self.written = self.states.len() - 1;
+        self.written = self.newest();
     }
 
     /// All up to now survives a power cut.
@@ -111,18 +135,17 @@ impl<const N: usize> History<N> {
 
     /// Finds the newest state that agrees with what is there after a crash, and goes on from it.
     pub(super) fn recover(&mut self, power_cut: bool, read: &[Vec<(Slice, Slice)>; N]) {
-        let oldest = if power_cut { self.synced } else { self.written };
+        let (oldest, newest) = (if power_cut { self.synced } else { self.written }, self.newest());
         let matches = |state: &[Map; N]| state.iter().zip(read).all(|(a, b)| agrees(a.iter(), b));
-        let found = self.states[oldest..].iter().rposition(matches);
-        let Some(found) = found else {
-            panic!(
-                "none of the states {oldest}..{} is what was recovered: {:?}",
-                self.states.len(),
+        while !matches(&self.now) {
+            assert!(
+                self.newest() > oldest,
+                "none of the states {oldest}..={newest} is what was recovered: {:?}",
                 read.each_ref().map(Vec::len)
-            )
-        };
-        self.states.truncate(oldest + found + 1);
-        self.touched = self.touched.map(|at| at.min(self.states.len() - 1));
+            );
+            self.go_back();
+        }
+        self.touched = self.touched.map(|at| at.min(self.newest()));
         self.sync();
     }
 }

@@ -11,33 +11,20 @@ use std::path::Path;
 
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use turbidite::Layer;
 
-use self::world::World;
-pub use self::world::{Figures, assert_no_order};
+pub use self::world::assert_no_order;
+use self::world::{Figures, World};
+use crate::report::Report;
+use crate::setting::Setting;
 use crate::{Dice, panics, simulated};
 
 /// The most operations of a history.
 const LONGEST: usize = 160;
 
-/// A history that gave another answer than the model.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// The seed of the history.
-    pub seed: u64,
-    /// The layer of all files.
-    pub layer: Layer,
-    /// What was wrong, and the shortest history found with which something is.
-    pub problem: String,
-}
-
-/// Plays the history of a seed to a new database with files of `layer`, in memory, or in `dir`, which is empty then. In memory, with the feature
-/// `simulation`, the order of threads is the seed's, too.
-///
-/// # Errors
-/// If an answer is another than that of the model, or something panics. The history is made shorter first, which takes some time.
-pub fn play(seed: u64, layer: Layer, dir: Option<&Path>) -> Result<Figures, Violation> {
-    let mut dice = Dice::new(seed);
+/// Plays the history of a setting to a new database, in memory, or in `dir`, which is empty then. In memory, with the feature
+/// `simulation`, the order of threads is the seed's, too. A history that fails is made shorter first, which takes some time.
+pub fn run(setting: Setting, dir: Option<&Path>) -> Report {
+    let mut dice = Dice::new(setting.seed);
     let bytes: [u8; 32] = std::array::from_fn(|_| dice.roll(256) as u8);
     let config =
         Config { cases: 1, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
@@ -46,11 +33,13 @@ pub fn play(seed: u64, layer: Layer, dir: Option<&Path>) -> Result<Figures, Viol
     let figures = Cell::new(Figures::default());
     let outcome = runner.run(&vec(operation::operations(), 1..LONGEST), |operations| {
         let play = || {
-            let mut world = World::new(layer, dir, seed);
+            let mut world = World::new(setting, dir);
             operations.iter().for_each(|operation| world.run(operation));
             world.finish()
         };
-        let played = panics::caught(|| if dir.is_none() { simulated(seed, play) } else { play() });
+        let in_memory = dir.is_none();
+        let played =
+            panics::caught(|| if in_memory { simulated(setting.seed, play) } else { play() });
         if let Some(dir) = dir {
             let path = dir.join("test.db");
             if path.exists() {
@@ -59,29 +48,51 @@ pub fn play(seed: u64, layer: Layer, dir: Option<&Path>) -> Result<Figures, Viol
         }
         played.map(|played| figures.set(played)).map_err(TestCaseError::fail)
     });
-    match outcome {
-        Ok(()) => Ok(figures.get()),
-        Err(TestError::Fail(reason, operations)) => {
-            Err(Violation { seed, layer, problem: format!("{reason}: {operations:?}") })
-        }
-        Err(TestError::Abort(reason)) => {
-            Err(Violation { seed, layer, problem: reason.to_string() })
-        }
-    }
+    let problem = match outcome {
+        Ok(()) => return report(figures.get()),
+        Err(TestError::Fail(reason, operations)) => format!("{reason}: {operations:?}"),
+        Err(TestError::Abort(reason)) => reason.to_string(),
+    };
+    Report::of_violation(format!("model/{setting}"), problem)
 }
 
-#[cfg(all(test, feature = "simulation"))]
-mod tests {
-    use super::*;
+fn report(figures: Figures) -> Report {
+    let Figures { operations, flushes, compactions, reopenings } = figures;
+    let mut report = Report { cases: 1, operations, ..Report::default() };
+    report.count("flushes", flushes);
+    report.count("compactions", compactions);
+    report.count("reopenings", reopenings);
+    report
+}
 
+#[cfg(test)]
+mod tests {
+    use turbidite::Layer;
+
+    use super::*;
+    use crate::setting::Engines;
+
+    #[cfg(feature = "simulation")]
     #[test]
     fn a_seed_is_a_history() {
-        let play = |seed| play(seed, Layer::Mmap, None).unwrap();
         let figures = |seed| {
-            let Figures { operations, flushes, compactions, reopenings } = play(seed);
-            (operations, flushes, compactions, reopenings)
+            let Report { operations, counts, violations, .. } =
+                run(Setting::new(seed, Layer::Mmap), None);
+            assert!(violations.is_empty(), "{violations:?}");
+            (operations, counts)
         };
         assert_eq!(figures(5), figures(5));
         assert!((0..5).any(|seed| figures(seed).0 > 100));
+    }
+
+    #[test]
+    fn each_engine_by_itself_gives_the_answers_of_the_model() {
+        for engines in Engines::each() {
+            for seed in 0..3 {
+                let setting = Setting { engines, ..Setting::new(seed, Layer::Positional) };
+                let report = run(setting, None);
+                assert!(report.violations.is_empty(), "{:?}", report.violations);
+            }
+        }
     }
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use turbidite::vfs::{DiskFs, Fs, MemoryFs, PowerCut};
 use turbidite::{
-    Cursor, Database, Durability, EngineKind, Error, ErrorKind, Keyspace, Layer, MIN_MEMORY_BUDGET,
-    Range, Slice, Snapshot,
+    Cursor, Database, Durability, EngineKind, Error, ErrorKind, Keyspace, MIN_MEMORY_BUDGET, Range,
+    Slice, Snapshot,
 };
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
 use crate::choices::{self, is_ordered};
 use crate::history::PATH;
+use crate::setting::Setting;
 
 /// How many writes a fill makes.
 const FILL: usize = 64;
@@ -28,8 +29,8 @@ const MOST_SNAPSHOTS: usize = 6;
 struct Place {
     fs: Arc<dyn Fs>,
     path: PathBuf,
-    /// That of all files.
-    layer: Layer,
+    /// Engines and files, and what options are drawn with for all the life of the keyspaces.
+    setting: Setting,
     /// What options of the database are drawn with,
     seed: u64,
     /// and how many times they were.
@@ -37,8 +38,8 @@ struct Place {
 }
 
 impl Place {
-    fn in_memory(fs: &MemoryFs, layer: Layer, seed: u64) -> Self {
-        Self { fs: Arc::new(fs.clone()), path: PATH.into(), layer, seed, openings: 0 }
+    fn in_memory(fs: &MemoryFs, setting: Setting, seed: u64) -> Self {
+        Self { fs: Arc::new(fs.clone()), path: PATH.into(), setting, seed, openings: 0 }
     }
 
     /// Opens the database. A process that somebody starts meanwhile has the lock too from its fork until it is another
@@ -48,7 +49,7 @@ impl Place {
             let builder = Database::builder(&self.path)
                 .file_system(Arc::clone(&self.fs))
                 .memory_budget(MIN_MEMORY_BUDGET)
-                .log_layer(self.layer);
+                .log_layer(self.setting.layer);
             match choices::database(builder, self.seed, self.openings).open() {
                 Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(2)),
                 opened => {
@@ -63,15 +64,15 @@ impl Place {
 
 /// What a history led to.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Figures {
+pub(super) struct Figures {
     /// Reads and writes that were made beside the model.
-    pub operations: u64,
+    pub(super) operations: u64,
     /// Memtables that became tables.
-    pub flushes: u64,
+    pub(super) flushes: u64,
     /// Compactions.
-    pub compactions: u64,
+    pub(super) compactions: u64,
     /// How often the database was closed, or crashed, and opened again.
-    pub reopenings: u64,
+    pub(super) reopenings: u64,
 }
 
 struct Open {
@@ -80,12 +81,14 @@ struct Open {
 }
 
 impl Open {
-    /// Opens the database for the `opening`th time, with options that are drawn with `seed`.
-    fn new(place: &mut Place, seed: u64, opening: u64) -> Self {
+    /// Opens the database for the `opening`th time, with other options.
+    fn new(place: &mut Place, opening: u64) -> Self {
         let database = place.open();
+        let Setting { seed, engines, layer } = place.setting;
         let keyspaces = std::array::from_fn(|index| {
-            let options = choices::options(ENGINES[index], choices::mix(seed, index), opening);
-            let options = options.layer(place.layer).log(index < LOGGED);
+            let engine = engines.or(ENGINES[index]);
+            let options = choices::options(engine, choices::mix(seed, index), opening);
+            let options = options.layer(layer).log(index < LOGGED);
             database.keyspace(&format!("keyspace {index}"), options).unwrap()
         });
         Self { database, keyspaces }
@@ -95,8 +98,6 @@ impl Open {
 /// A database and its model.
 pub(super) struct World {
     place: Place,
-    /// What options are drawn with.
-    seed: u64,
     /// Set if the database is in memory, where crashes can be played.
     memory: Option<MemoryFs>,
     /// `None` only while it is being reopened.
@@ -109,20 +110,21 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A new database with files of `layer`, in memory or in a directory.
-    pub(super) fn new(layer: Layer, dir: Option<&Path>, seed: u64) -> Self {
+    /// A new database, in memory or in a directory.
+    pub(super) fn new(setting: Setting, dir: Option<&Path>) -> Self {
         let memory = dir.is_none().then(MemoryFs::traced);
         let mut place = match (&memory, dir) {
-            (Some(fs), _) => Place::in_memory(fs, layer, seed),
+            (Some(fs), _) => Place::in_memory(fs, setting, setting.seed),
             (None, dir) => {
                 let path = dir.expect("it is not in memory").join("test.db");
-                Place { fs: Arc::new(DiskFs::new()), path, layer, seed, openings: 0 }
+                let fs = Arc::new(DiskFs::new());
+                Place { fs, path, setting, seed: setting.seed, openings: 0 }
             }
         };
-        let open = Some(Open::new(&mut place, seed, 0));
+        let open = Some(Open::new(&mut place, 0));
         let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
         let (snapshots, figures) = (Vec::new(), Figures::default());
-        Self { place, seed, memory, open, snapshots, logged, unlogged, writes: 0, figures }
+        Self { place, memory, open, snapshots, logged, unlogged, writes: 0, figures }
     }
 
     fn open(&self) -> &Open {
@@ -131,6 +133,10 @@ impl World {
 
     fn keyspace(&self, index: usize) -> &Keyspace {
         &self.open().keyspaces[index]
+    }
+
+    fn engine(&self, keyspace: usize) -> EngineKind {
+        self.place.setting.engines.or(ENGINES[keyspace])
     }
 
     fn model(&self, keyspace: usize) -> &Map {
@@ -160,14 +166,14 @@ impl World {
             }
             Operation::Prefix { keyspace, prefix, pattern } => {
                 let range = self.keyspace(*keyspace).prefix(prefix);
-                if !prefix.is_empty() && !is_ordered(ENGINES[*keyspace]) {
+                if !prefix.is_empty() && !is_ordered(self.engine(*keyspace)) {
                     return assert_no_order(self.keyspace(*keyspace));
                 }
-                let pattern = if is_ordered(ENGINES[*keyspace]) { *pattern } else { FORWARD };
+                let pattern = if is_ordered(self.engine(*keyspace)) { *pattern } else { FORWARD };
                 let model = self.model(*keyspace).iter().filter(|(key, _)| key.starts_with(prefix));
                 check_range(range, pattern, model.collect());
             }
-            Operation::Walk { keyspace, .. } if !is_ordered(ENGINES[*keyspace]) => {
+            Operation::Walk { keyspace, .. } if !is_ordered(self.engine(*keyspace)) => {
                 assert_no_order(self.keyspace(*keyspace));
             }
             Operation::Walk { keyspace, key, before, steps, old } => {
@@ -255,7 +261,7 @@ impl World {
             }
         };
         let is_possible = |(keyspace, change): &(usize, Change<Value>)| {
-            !matches!(change, Change::DeleteRange(_)) || ENGINES[*keyspace] == EngineKind::Lsm
+            !matches!(change, Change::DeleteRange(_)) || self.engine(*keyspace) == EngineKind::Lsm
         };
         if numbered.iter().all(is_possible) {
             committed.unwrap();
@@ -299,7 +305,7 @@ impl World {
 
     fn clear(&mut self, keyspace: usize) {
         let cleared = self.keyspace(keyspace).clear();
-        if ENGINES[keyspace] == EngineKind::Hash {
+        if self.engine(keyspace) == EngineKind::Hash {
             return assert_eq!(cleared.unwrap_err().kind(), ErrorKind::Unsupported);
         }
         cleared.unwrap();
@@ -317,7 +323,7 @@ impl World {
             (self.writes + 1..).map(|number| Value { number, len }).zip(keys).collect();
         let records = numbered.iter().map(|(value, key)| (key, value.bytes()));
         let loaded = self.keyspace(keyspace).load_sorted(records);
-        if !matches!(ENGINES[keyspace], EngineKind::Lsm | EngineKind::Skip) {
+        if !matches!(self.engine(keyspace), EngineKind::Lsm | EngineKind::Skip) {
             return assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Unsupported);
         }
         assert_eq!(loaded.unwrap(), keys.len() as u64);
@@ -370,7 +376,7 @@ impl World {
     }
 
     fn range(&self, keyspace: usize, bounds: &Bounds, pattern: u8, old: Option<usize>) {
-        if !is_ordered(ENGINES[keyspace]) {
+        if !is_ordered(self.engine(keyspace)) {
             let model = self.old(old).map_or(self.model(keyspace), |(_, maps)| &maps[keyspace]);
             let range = match self.old(old) {
                 Some((snapshot, _)) => snapshot.iter(self.keyspace(keyspace)),
@@ -420,7 +426,7 @@ impl World {
 
     fn reopen(&mut self, close: impl FnOnce(Open)) {
         close(self.leave());
-        self.open = Some(Open::new(&mut self.place, self.seed, self.figures.reopenings));
+        self.open = Some(Open::new(&mut self.place, self.figures.reopenings));
         self.all_is_synced();
         self.check_all();
     }
@@ -431,9 +437,10 @@ impl World {
         let image = memory.image(memory.operations(), cut).fork_traced();
         drop(self.leave());
         let opening = self.figures.reopenings;
-        self.place = Place::in_memory(&image, self.place.layer, choices::mix(self.seed, opening));
+        let setting = self.place.setting;
+        self.place = Place::in_memory(&image, setting, choices::mix(setting.seed, opening));
         self.memory = Some(image);
-        let open = Open::new(&mut self.place, self.seed, opening);
+        let open = Open::new(&mut self.place, opening);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
         let power_cut = cut != PowerCut::KeepAll;

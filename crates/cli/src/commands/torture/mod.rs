@@ -1,0 +1,233 @@
+//! `turbidite torture`
+
+mod course;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, Subcommand};
+use turbidite_torture::{Report, crash, faults, kill, linear, model};
+
+use self::course::{Course, usage, violated};
+use crate::failure::{Failure, Result};
+
+/// Try the promises of the store: cut the power everywhere and see what is left, kill processes, have files and disks fail, compare answers with a
+/// model's
+///
+/// All but `kill` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
+/// told then is for `torture replay`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  turbidite torture crash --minutes 5 --seed 1
+  turbidite torture faults --minutes 5 --engine btree --file mmap")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+#[derive(Subcommand, Debug)]
+enum Mode {
+    Crash(Crash),
+    Kill(Kill),
+    Faults(Faults),
+    Model(Model),
+    Linear(Linear),
+    Replay(Replay),
+    #[command(hide = true)]
+    Write(Write),
+}
+
+impl Arguments {
+    pub(crate) fn run(&self) -> Result<()> {
+        match &self.mode {
+            Mode::Crash(crash) => crash.run(),
+            Mode::Kill(kill) => kill.run(),
+            Mode::Faults(faults) => faults.run(),
+            Mode::Model(model) => model.run(),
+            Mode::Linear(linear) => linear.run(),
+            Mode::Replay(replay) => replay.run(),
+            Mode::Write(write) => write.run(),
+        }
+    }
+}
+
+/// Cut the power between any two I/O operations of a workload, and recover what may be left
+///
+/// Each seed is another workload with other options, on all engines, over files of each layer. At each boundary that is tried there is one image in which
+/// nothing is left of what was not synced, one with all of it, some with one operation more or less, and some with any part, with torn
+/// writes. Each is recovered and checked, written to and opened again; of some the recovery is cut off at each of its operations. Cases are images.
+#[derive(Args, Debug)]
+struct Crash {
+    #[command(flatten)]
+    course: Course,
+    /// Cut at one boundary in so many, others with each seed
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    every: u16,
+    /// Random images at each boundary
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    randoms: usize,
+}
+
+impl Crash {
+    fn run(&self) -> Result<()> {
+        let effort = crash::Effort { step: self.every.into(), randoms: self.randoms };
+        self.course
+            .run("crash", |setting, clock| crash::run(setting, effort, || clock.goes_on(setting)))
+    }
+}
+
+/// Have calls to the file system fail, each in every way, and damage what is read
+///
+/// A workload on all engines is run again and again: each call to the file system of each kind fails with each errno, once and until the disk is
+/// repaired, in the middle of its bytes or although all was done; syncs fail and lose what they were to sync; what is read has a bit turned over or is from
+/// another place; and there are storms in which any call may fail. Nothing that was acknowledged may be lost, and once the disk is repaired all must go on.
+/// Cases are runs of the workload.
+#[derive(Args, Debug)]
+struct Faults {
+    #[command(flatten)]
+    course: Course,
+    /// Try one case in so many, others with each seed; 1 is all of them
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+}
+
+impl Faults {
+    fn run(&self) -> Result<()> {
+        let effort = faults::Effort { every: self.every as usize };
+        self.course
+            .run("faults", |setting, clock| faults::run(setting, effort, || clock.goes_on(setting)))
+    }
+}
+
+/// Play random histories to a database and to a model, which must give the same answers
+///
+/// Each seed is another history, on all engines, with the log and without it, over files of each layer: writes, batches, loads, gets, ranges,
+/// walks, snapshots, compactions, closing, kills and power cuts, with other options at each opening. A history that fails is made shorter
+/// before it is told. Cases are histories.
+#[derive(Args, Debug)]
+struct Model {
+    #[command(flatten)]
+    course: Course,
+}
+
+impl Model {
+    fn run(&self) -> Result<()> {
+        self.course.run_on_all_processors("model", |setting| model::run(setting, None))
+    }
+}
+
+/// Have threads write and read at the same time, and look for an order that explains what they saw
+///
+/// Each seed is another database: threads put, delete, commit batches, get, scan and read snapshots of a few keys of two keyspaces, while another
+/// one flushes and compacts. All calls of a history must have an order, each between its beginning and its end, in which every one of them could have seen what it saw,
+/// batches as a whole. Half of the histories are played by threads of the operating system, half in an order that the seed decides. Cases are histories.
+#[derive(Args, Debug)]
+struct Linear {
+    #[command(flatten)]
+    course: Course,
+}
+
+impl Linear {
+    fn run(&self) -> Result<()> {
+        self.course.run("linear", |setting, _| linear::run(setting))
+    }
+}
+
+/// Kill processes in the middle of writing to real files, and see what is left
+///
+/// Each seed is another database in a directory of its own, which is removed afterwards. Processes write to it, one after the other, and are killed at some moment of their first
+/// 300 ms; after each the database is opened, and all that was acknowledged must be there. Cases are kills.
+#[derive(Args, Debug)]
+struct Kill {
+    #[command(flatten)]
+    course: Course,
+    /// Where databases are made; the directory for temporary files if it is not given
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// A directory for one database, removed when it is dropped.
+fn directory(within: Option<&Path>) -> Result<tempfile::TempDir> {
+    let place = within.map_or_else(std::env::temp_dir, Path::to_path_buf);
+    let made = tempfile::Builder::new().prefix("turbidite-torture-").tempdir_in(&place);
+    made.map_err(|error| {
+        Failure::usage(format!("no directory can be made in {}: {error}", place.display()))
+    })
+}
+
+impl Kill {
+    fn run(&self) -> Result<()> {
+        let program = std::env::current_exe()?;
+        let start = |task: &str| {
+            let mut command = Command::new(&program);
+            command.args(["torture", "write", task]);
+            command
+        };
+        let place = directory(self.dir.as_deref())?;
+        self.course.run("kill", |setting, clock| {
+            clock.goes_on(setting);
+            let mut skipped = Report::default();
+            skipped.count("settings without direct I/O", 1);
+            let dir = tempfile::tempdir_in(place.path());
+            let attempt = dir.map_err(|error| error.to_string()).and_then(|dir| {
+                match kill::is_possible(setting.layer, dir.path()) {
+                    Ok(true) => Ok(kill::run(setting, dir.path(), &start)),
+                    Ok(false) => Ok(skipped),
+                    Err(error) => Err(error.to_string()),
+                }
+            });
+            attempt.unwrap_or_else(|error| Report::of_violation(format!("kill/{setting}"), error))
+        })
+    }
+}
+
+/// What a process does that is to be killed
+#[derive(Args, Debug)]
+struct Write {
+    task: String,
+}
+
+impl Write {
+    fn run(&self) -> Result<()> {
+        kill::work(&self.task);
+        Ok(())
+    }
+}
+
+/// Try one case again, by the name that was told of it
+///
+/// The same seed is the same workload with threads in the same order; but the threads of what recovers an image of a power cut, and half of those of `linear`,
+/// are in any order.
+#[derive(Args, Debug)]
+struct Replay {
+    /// Such as crash/7/all/mmap/1200/keep-only:3, faults/7/all/mmap/write:120:once:EIO, model/7/all/mmap or linear/7/all/mmap
+    #[arg(value_name = "ID")]
+    case: String,
+}
+
+impl Replay {
+    fn run(&self) -> Result<()> {
+        let Report { violations, .. } = self.attempt()?;
+        for violation in &violations {
+            anstream::eprintln!("turbidite: {}: {}", violation.case, violation.problem);
+        }
+        if violations.is_empty() { Ok(()) } else { Err(violated(violations.len())) }
+    }
+
+    fn attempt(&self) -> Result<Report> {
+        let (mode, setting) = self.case.split_once('/').unwrap_or((&self.case, ""));
+        Ok(match mode {
+            "crash" => crash::replay(self.case.parse().map_err(usage)?),
+            "faults" => faults::replay(self.case.parse().map_err(usage)?),
+            "model" => model::run(setting.parse().map_err(usage)?, None),
+            "linear" => linear::run(setting.parse().map_err(usage)?),
+            "kill" => {
+                return Err(Failure::usage(
+                    "kills are up to chance: try them again with `torture kill --seed`",
+                ));
+            }
+            _ => return Err(Failure::usage(format!("{:?} is not the name of a case", self.case))),
+        })
+    }
+}

@@ -1,0 +1,666 @@
+//! Errors of the file system at every call of a workload: one errno after the other, once and until the disk is repaired, full disks, failed
+//! syncs, damaged reads, and storms of errors everywhere.
+//!
+//! Whatever fails, what was acknowledged stays readable, survives the reopening, and survives a power loss if
+//! it was synced; a write that failed is there whole or not at all; and once the disk is repaired the store goes on.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
+use turbidite::{Database, Durability, Error, ErrorKind, Result};
+
+use crate::choices::mix;
+use crate::history::{self, Change, Fingerprint, History, PARTS};
+use crate::report::Report;
+use crate::setting::{Setting, Unknown};
+use crate::{Dice, dice, panics, parallel, simulated};
+
+/// What a file system may answer, by number and name.
+const ERRNOS: [(i32, &str); 11] = [
+    (5, "EIO"),
+    (28, "ENOSPC"),
+    (122, "EDQUOT"),
+    (27, "EFBIG"),
+    (24, "EMFILE"),
+    (23, "ENFILE"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (30, "EROFS"),
+    (116, "ESTALE"),
+    (19, "ENODEV"),
+];
+/// Those that are told although all was done, or after some bytes.
+const IN_PART: [i32; 2] = [5, 28];
+/// So many bytes are moved before an error in the middle of them.
+const SHORT: usize = 37;
+/// A misplaced read is of what lies so far before.
+const MISPLACED: u64 = 4096;
+/// How many storms there are for each setting.
+const STORMS: u64 = 20;
+/// Parts of the names of files whose sync is lost.
+const SYNCED: [&str; 9] =
+    [".table", ".values", ".log", "catalog", "manifest", ".data", ".index", "tree", ".sorted"];
+
+/// What goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A call fails.
+    Call {
+        /// Of this kind,
+        operation: Operation,
+        /// after so many others of it,
+        after: u64,
+        /// alone, or with all that come after it until the disk is repaired.
+        once: bool,
+        /// In which way.
+        effect: Effect,
+    },
+    /// Before this step it is decided that the next sync of a file whose name contains this fails, and what was to be synced is lost.
+    LostSync {
+        /// The number of the step.
+        step: usize,
+        /// A part of the name.
+        name: &'static str,
+    },
+    /// One call in so many fails, of any kind.
+    Storm {
+        /// More calls are a weaker storm.
+        calls: u64,
+        /// Which ones.
+        seed: u64,
+    },
+}
+
+impl Trouble {
+    /// Whether reads give other bytes than were written.
+    fn is_damage(self) -> bool {
+        matches!(self, Self::Call { effect: Effect::Flip(_) | Effect::Misplace(_), .. })
+    }
+
+    /// What it is counted as: the call, and what it met.
+    fn kind(self) -> String {
+        match self {
+            Self::Call { operation, effect: Effect::Flip(_), .. } => format!("{operation} flip"),
+            Self::Call { operation, effect, .. } => format!("{operation} {}", effect_name(effect)),
+            Self::LostSync { name, .. } => format!("sync lost:{}", name.trim_start_matches('.')),
+            Self::Storm { .. } => "any storm".into(),
+        }
+    }
+}
+
+fn effect_name(effect: Effect) -> String {
+    let name = |errno| match errno {
+        Errno::Raw(number) => {
+            ERRNOS.iter().find(|known| known.0 == number).map_or("errno", |known| known.1)
+        }
+        Errno::Kind(_) => "error",
+    };
+    match effect {
+        Effect::Fail(errno) => name(errno).into(),
+        Effect::FailDone(errno) => format!("{}-done", name(errno)),
+        Effect::FailShort(_, errno) => format!("{}-short", name(errno)),
+        Effect::Flip(bit) => format!("flip-{bit}"),
+        Effect::Misplace(_) => "misplaced".into(),
+        Effect::Delay(time) => format!("delay-{}", time.as_millis()),
+    }
+}
+
+fn effect_named(name: &str) -> Option<Effect> {
+    if let Some(bit) = name.strip_prefix("flip-") {
+        return Some(Effect::Flip(bit.parse().ok()?));
+    }
+    let (name, how) = name.split_once('-').unwrap_or((name, ""));
+    let errno = || Some(Errno::Raw(ERRNOS.iter().find(|known| known.1 == name)?.0));
+    Some(match how {
+        _ if name == "misplaced" => Effect::Misplace(MISPLACED),
+        "" => Effect::Fail(errno()?),
+        "done" => Effect::FailDone(errno()?),
+        "short" => Effect::FailShort(SHORT, errno()?),
+        _ => return None,
+    })
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Call { operation, after, once, effect } => {
+                let times = if once { "once" } else { "always" };
+                write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))
+            }
+            Self::LostSync { step, name } => write!(f, "lost-sync:{step}:{name}"),
+            Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
+        }
+    }
+}
+
+/// The name of a case. Its text is `faults/SEED/ENGINES/LAYER/TROUBLE`, as in `faults/7/all/mmap/write:120:once:EIO`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CaseId {
+    /// Workload, engines and files.
+    pub setting: Setting,
+    /// What goes wrong.
+    pub trouble: Trouble,
+}
+
+impl fmt::Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "faults/{}/{}", self.setting, self.trouble)
+    }
+}
+
+impl FromStr for CaseId {
+    type Err = Unknown;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Unknown> {
+        let parse = || {
+            let parts: Vec<_> = text.split('/').collect();
+            let &["faults", seed, engines, layer, trouble] = &parts[..] else { return None };
+            let parts: Vec<_> = trouble.split(':').collect();
+            let trouble = match parts[..] {
+                ["lost-sync", step, name] => Trouble::LostSync {
+                    step: step.parse().ok()?,
+                    name: SYNCED.into_iter().find(|known| *known == name)?,
+                },
+                ["storm", calls, seed] => {
+                    Trouble::Storm { calls: calls.parse().ok()?, seed: seed.parse().ok()? }
+                }
+                [operation, after, times @ ("once" | "always"), effect] => Trouble::Call {
+                    operation: Operation::ALL
+                        .into_iter()
+                        .find(|known| known.to_string() == operation)?,
+                    after: after.parse().ok()?,
+                    once: times == "once",
+                    effect: effect_named(effect)?,
+                },
+                _ => return None,
+            };
+            Some(Self { setting: [seed, engines, layer].join("/").parse().ok()?, trouble })
+        };
+        parse()
+            .ok_or_else(|| Unknown::new("case", text, "as in faults/7/all/mmap/write:120:once:EIO"))
+    }
+}
+
+/// What the workload does at each step.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Create(&'static str),
+    /// Opens the keyspace with other options.
+    Choose(&'static str),
+    /// So many small commits.
+    Commit(usize),
+    /// A commit of so many bytes.
+    Large(usize),
+    PersistKeyspace(&'static str),
+    Persist,
+    Compact(&'static str),
+    Reopen,
+}
+
+const WORKLOAD: &[Step] = &[
+    Step::Create("alpha"),
+    Step::Create("unlogged"),
+    Step::Commit(4),
+    Step::Create("beta"),
+    Step::Create("loose"),
+    Step::Create("gamma"),
+    Step::Create("stray"),
+    Step::Create("delta"),
+    Step::Create("apart"),
+    Step::Large(90_000),
+    Step::Large(90_000),
+    Step::Commit(3),
+    Step::PersistKeyspace("alpha"),
+    Step::Commit(2),
+    Step::Persist,
+    Step::Large(150_000),
+    Step::PersistKeyspace("alpha"),
+    Step::PersistKeyspace("beta"),
+    Step::PersistKeyspace("loose"),
+    Step::PersistKeyspace("gamma"),
+    Step::PersistKeyspace("stray"),
+    Step::PersistKeyspace("delta"),
+    Step::PersistKeyspace("apart"),
+    Step::Commit(2),
+    Step::Compact("alpha"),
+    Step::Compact("beta"),
+    Step::Compact("gamma"),
+    Step::Compact("delta"),
+    Step::Reopen,
+    Step::Choose("alpha"),
+    Step::Choose("unlogged"),
+    Step::Commit(4),
+    Step::PersistKeyspace("unlogged"),
+    Step::Compact("unlogged"),
+    Step::PersistKeyspace("stray"),
+    Step::PersistKeyspace("gamma"),
+    Step::PersistKeyspace("delta"),
+    Step::Compact("loose"),
+    Step::Compact("apart"),
+    Step::Large(200_000),
+    Step::Compact("beta"),
+    Step::Commit(3),
+];
+
+/// The workload under way, over a file system with faults.
+struct Run {
+    setting: Setting,
+    trouble: Option<Trouble>,
+    memory: MemoryFs,
+    faulty: FaultFs,
+    db: Option<Database>,
+    history: History,
+    dice: Dice,
+    /// A commit failed and it is unknown whether it is there.
+    unsure: bool,
+    /// What went wrong, to be told with a failure.
+    told: Vec<String>,
+}
+
+/// So often something is tried before the disk is repaired, and again afterwards.
+const ATTEMPTS: usize = 3;
+
+impl Run {
+    fn new(setting: Setting, trouble: Option<Trouble>) -> Self {
+        let memory = MemoryFs::traced();
+        let faulty = FaultFs::new(Arc::new(memory.clone()));
+        let (history, dice) = (History::new(), Dice::new(setting.seed));
+        let (db, unsure, told) = (None, false, Vec::new());
+        Self { setting, trouble, memory, faulty, db, history, dice, unsure, told }
+    }
+
+    fn tell(&mut self, what: &str, error: &Error) {
+        let text = format!("{what}: {error:?}");
+        assert!(!text.contains("panic"), "{text}");
+        self.told.push(text);
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("it is open")
+    }
+
+    /// Makes trouble, as far as it is to begin before this step.
+    fn trouble_before(&mut self, at: usize) {
+        match self.trouble {
+            Some(Trouble::Call { operation, after, once, effect }) if at == 0 => {
+                let times = if once { Times::Once } else { Times::Always };
+                self.faulty.arm(Fault { after, times, ..Fault::new(operation, effect) });
+            }
+            Some(Trouble::LostSync { step, name }) if at == step => self.memory.lose_sync(name),
+            Some(Trouble::Storm { calls, seed }) => {
+                self.faulty.disarm();
+                for operation in Operation::ALL {
+                    let seed = mix(seed, (at, operation));
+                    let effect = Effect::Fail(Errno::Raw(5));
+                    let times = Times::OneIn { calls, seed };
+                    self.faulty.arm(Fault { times, ..Fault::new(operation, effect) });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tries something until it succeeds: first with what is wrong, then with a disk that is repaired.
+    fn persevere<T>(&mut self, what: &str, attempt: impl Fn(&mut Self) -> Result<T>) -> T {
+        for number in 0..2 * ATTEMPTS {
+            if number == ATTEMPTS {
+                self.faulty.disarm();
+            }
+            match attempt(self) {
+                Ok(done) => return done,
+                Err(error) => self.tell(what, &error),
+            }
+        }
+        panic!("{what} does not succeed with a disk that is repaired: {:#?}", self.told)
+    }
+
+    fn open(&mut self) {
+        if self.db.is_some() {
+            return;
+        }
+        let layer = self.setting.layer;
+        let db = self.persevere("open", |run| {
+            history::builder(Arc::new(run.faulty.clone())).log_layer(layer).open()
+        });
+        self.db = Some(db);
+        let state = self.read();
+        self.check_recovered(state);
+    }
+
+    fn read(&mut self) -> Fingerprint {
+        self.persevere("read", |run| Fingerprint::of(run.db()))
+    }
+
+    /// A reopened database has all that was acknowledged.
+    fn check_recovered(&mut self, state: Fingerprint) {
+        let promised = self.history.promised();
+        // Behind what was synced a damaged log ends where the damage is.
+        let is_damaged = self.trouble.is_some_and(Trouble::is_damage) && self.faulty.fired() > 0;
+        let found = self.history.find(state, 0, promised.needed(!is_damaged));
+        let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
+        // From here on the history is what was found.
+        if found != [self.history.commits(); PARTS] {
+            let model = self.persevere("read", |run| run.read_model());
+            self.history = History::new();
+            self.history.begin(0, &model);
+        }
+        // Recovery makes what it shows safe before it shows it.
+        self.promise_all();
+        self.unsure = false;
+    }
+
+    fn read_model(&self) -> Result<Vec<Change>> {
+        let mut all = Vec::new();
+        for (name, ..) in history::KEYSPACES {
+            let Ok(keyspace) = self.db().open_keyspace(name) else { continue };
+            for entry in keyspace.iter() {
+                let (key, value) = entry?;
+                all.push((name, key.to_vec(), Some(value.to_vec())));
+            }
+        }
+        Ok(all)
+    }
+
+    fn promise_all(&mut self) {
+        let commits = self.history.commits();
+        self.history.promise(0, |promise| promise.all(commits));
+    }
+
+    /// What the open handle shows is what was acknowledged, with or without the commit that failed.
+    fn check_handle(&mut self, before: &Fingerprint) {
+        let state = self.read();
+        let expected = self.history.model.fingerprint;
+        let is_right = state == expected || (self.unsure && state == *before);
+        assert!(is_right, "the handle shows something else: {:#?}", self.told);
+    }
+
+    fn commit(&mut self, changes: &[Change], durability: Durability) {
+        let before = self.history.model.clone();
+        self.history.begin(0, changes);
+        match history::commit(self.db(), changes, durability) {
+            Ok(()) => {
+                let commits = self.history.commits();
+                self.history.promise(0, |promise| {
+                    promise.handed_over = commits;
+                    if durability == Durability::Sync {
+                        promise.synced = commits;
+                    }
+                });
+            }
+            // Nothing was written, and the handle goes on.
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace) => {
+                self.tell("commit", &error);
+                self.history.withdraw(before.clone());
+                self.check_handle(&before.fingerprint);
+            }
+            Err(error) => {
+                self.tell("commit", &error);
+                self.unsure = true;
+                self.check_handle(&before.fingerprint);
+                self.expect_poisoned();
+                self.drop_and_open();
+            }
+        }
+    }
+
+    fn expect_poisoned(&self) {
+        let put = self.db().open_keyspace("alpha").and_then(|alpha| alpha.put("x", "y"));
+        let error = put.expect_err("a put after a failed commit");
+        let kinds = [ErrorKind::Poisoned, ErrorKind::UnknownKeyspace];
+        assert!(kinds.contains(&error.kind()), "{error:?} after {:#?}", self.told);
+    }
+
+    fn drop_and_open(&mut self) {
+        if let Err(error) = self.db.take().expect("it is open").close() {
+            self.tell("close", &error);
+        }
+        self.open();
+    }
+
+    /// Runs a call that is no write. If it fails it is tried again, after reopening if writes are refused.
+    fn call(&mut self, what: Step, call: impl Fn(&Database) -> Result<()>) {
+        self.persevere(&format!("{what:?}"), |run| {
+            let done = call(run.db());
+            if done.is_err() {
+                let state = run.history.model.fingerprint;
+                run.check_handle(&state);
+                let probe = run.db().persist();
+                if probe.is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
+                    run.drop_and_open();
+                }
+            }
+            done
+        });
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
+        let names: Vec<_> = history::KEYSPACES.iter().map(|&(name, ..)| name).collect();
+        let is_known = |name: &&str| self.db().open_keyspace(name).is_ok();
+        let known: Vec<_> = names.into_iter().filter(is_known).collect();
+        let mut changes = Vec::new();
+        for _ in 0..3 {
+            let keyspace = known[self.dice.roll(known.len())];
+            let key = format!("key {}", self.dice.roll(12)).into_bytes();
+            let value = (self.dice.roll(4) > 0).then(|| self.dice.bytes(100));
+            changes.push((keyspace, key, value));
+        }
+        // A logged one is always among them, so that every commit leaves a trace in the log.
+        changes.push(("alpha", b"count".to_vec(), Some(self.dice.bytes(8))));
+        changes
+    }
+
+    fn create(&mut self, step: Step, name: &'static str, opening: u64) {
+        let setting = self.setting;
+        self.call(step, |db| history::create(db, name, setting, opening));
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Create(name) => self.create(step, name, 0),
+            Step::Choose(name) => self.create(step, name, 1),
+            Step::Commit(count) => {
+                for number in 0..count {
+                    let changes = self.changes();
+                    let durability = [Durability::Os, Durability::Sync][number % 2];
+                    self.commit(&changes, durability);
+                }
+            }
+            Step::Large(bytes) => {
+                let value = self.dice.bytes(bytes);
+                self.commit(&[("alpha", b"large".to_vec(), Some(value))], Durability::Os);
+            }
+            Step::PersistKeyspace(name) => {
+                self.call(step, |db| db.open_keyspace(name)?.persist());
+                let commits = self.history.commits();
+                if !history::is_logged(name) {
+                    let part = history::part_of(name);
+                    self.history.promise(0, |promise| promise.persisted[part] = commits);
+                }
+            }
+            Step::Persist => {
+                self.call(step, Database::persist);
+                self.promise_all();
+            }
+            Step::Compact(name) => self.call(step, |db| db.open_keyspace(name)?.compact()),
+            Step::Reopen => {
+                let closed = self.db.take().expect("it is open").close();
+                match closed {
+                    Ok(()) => self.promise_all(),
+                    Err(error) => self.tell("close", &error),
+                }
+                self.open();
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        self.trouble_before(0);
+        self.open();
+        for (index, &step) in WORKLOAD.iter().enumerate() {
+            self.trouble_before(index + 1);
+            self.step(step);
+        }
+    }
+
+    /// The end: without faults everything is there, after a kill and after a power loss.
+    fn finish(mut self) {
+        drop(self.db.take());
+        self.faulty.disarm();
+        let promised = self.history.promised();
+        let at = self.memory.operations();
+        for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::Random(at as u64)] {
+            let image = self.memory.image(at, cut);
+            let builder = history::builder(Arc::new(image)).log_layer(self.setting.layer);
+            let db = builder
+                .open()
+                .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
+            let state = Fingerprint::of(&db)
+                .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
+            let needed = promised.needed(cut == PowerCut::KeepAll);
+            let found = self.history.find(state, 0, needed);
+            found.unwrap_or_else(|problem| panic!("{cut:?}: {problem} after {:#?}", self.told));
+            let problems = db.verify().map(|report| report.problems);
+            let is_sound = problems.as_ref().is_ok_and(Vec::is_empty);
+            assert!(is_sound, "{problems:?} after {:#?}", self.told);
+        }
+    }
+}
+
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// One case in so many, which is not 0; the seed says which.
+    pub every: usize,
+}
+
+/// How many calls of each kind the workload makes when all is well.
+fn calls(setting: Setting) -> std::result::Result<[(Operation, u64); 12], Report> {
+    let plain = || {
+        simulated(setting.seed, || {
+            let mut run = Run::new(setting, None);
+            run.run();
+            assert!(run.told.is_empty(), "without any fault: {:#?}", run.told);
+            let calls = Operation::ALL.map(|operation| (operation, run.faulty.calls(operation)));
+            run.finish();
+            calls
+        })
+    };
+    panics::caught(plain).map_err(|panic| {
+        Report::of_violation(format!("faults/{setting}"), format!("the workload itself {panic}"))
+    })
+}
+
+/// The ways in which a call can go wrong.
+fn effects(operation: Operation, seed: u64) -> Vec<Effect> {
+    let mut effects: Vec<_> =
+        ERRNOS.iter().map(|&(number, _)| Effect::Fail(Errno::Raw(number))).collect();
+    effects.push(Effect::FailDone(Errno::Raw(5)));
+    if matches!(operation, Operation::Read | Operation::Write) {
+        effects.extend(IN_PART.map(|number| Effect::FailShort(SHORT, Errno::Raw(number))));
+    }
+    if operation == Operation::Read {
+        effects.extend([Effect::Flip(seed % (1 << 16)), Effect::Misplace(MISPLACED)]);
+    }
+    effects
+}
+
+/// All that can go wrong in the workload of a setting.
+fn troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> {
+    let mut all = Vec::new();
+    for &(operation, count) in calls {
+        for after in 0..count {
+            for effect in effects(operation, mix(setting.seed, after)) {
+                let call = |once| Trouble::Call { operation, after, once, effect };
+                all.extend([true, false].map(call));
+            }
+        }
+    }
+    let steps = 0..=WORKLOAD.len();
+    all.extend(steps.flat_map(|step| SYNCED.map(|name| Trouble::LostSync { step, name })));
+    let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
+    all.extend(calls.zip(0..STORMS).map(|(calls, seed)| Trouble::Storm { calls, seed }));
+    all
+}
+
+/// Runs the workload with what goes wrong.
+fn attempt(id: CaseId) -> Report {
+    let CaseId { setting, trouble } = id;
+    let work = || {
+        simulated(setting.seed, || {
+            let mut run = Run::new(setting, Some(trouble));
+            run.run();
+            let fired = run.faulty.fired();
+            let calls: u64 = Operation::ALL.iter().map(|&kind| run.faulty.calls(kind)).sum();
+            run.finish();
+            (fired, calls)
+        })
+    };
+    match panics::caught(work) {
+        Ok((fired, operations)) => {
+            let mut report = Report { cases: 1, operations, ..Report::default() };
+            let is_lost_sync = matches!(trouble, Trouble::LostSync { .. });
+            report.fire(trouble.kind(), if is_lost_sync { 1 } else { fired });
+            report
+        }
+        Err(problem) => Report::of_violation(id, problem),
+    }
+}
+
+/// Runs the workload of a setting again and again, each time with something else that goes wrong: every call of every kind with every
+/// errno once and until the disk is repaired, every sync lost, damaged reads, storms. All of it with an effort of 1, for as long as it is to `go_on`,
+/// on as many threads as there are processors. Operations are calls to the file system.
+pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
+    let calls = match calls(setting) {
+        Ok(calls) => calls,
+        Err(report) => return report,
+    };
+    let troubles = troubles(setting, &calls);
+    let cases = dice::shuffled(troubles.len(), setting.seed)
+        .take(troubles.len().div_ceil(effort.every))
+        .enumerate()
+        .take_while(|(tried, _)| *tried == 0 || go_on())
+        .map(|(_, at)| CaseId { setting, trouble: troubles[at] });
+    parallel::each(cases, attempt)
+}
+
+/// Tries one case again. With the feature `simulation` the order of threads is the same.
+pub fn replay(id: CaseId) -> Report {
+    attempt(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use turbidite::Layer;
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_case_is_read_again() {
+        let setting = Setting::new(7, Layer::Mmap);
+        for trouble in troubles(setting, &Operation::ALL.map(|operation| (operation, 2))) {
+            let id = CaseId { setting, trouble };
+            assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
+        }
+        for text in ["", "faults/7/all/mmap", "faults/7/all/mmap/write:1:twice:EIO"] {
+            let error = text.parse::<CaseId>().unwrap_err().to_string();
+            assert!(error.contains("faults/7/all/mmap/write:120:once:EIO"), "{error}");
+        }
+    }
+
+    #[test]
+    fn something_that_is_lost_is_a_violation() {
+        let setting = Setting::new(7, Layer::Positional);
+        let lost = || {
+            let mut run = Run::new(setting, None);
+            run.run();
+            // Nobody wrote that.
+            run.history.begin(0, &[("alpha", b"key".to_vec(), Some(b"not there".to_vec()))]);
+            run.promise_all();
+            run.finish();
+        };
+        let problem = panics::caught(lost).unwrap_err();
+        assert!(problem.contains("commits"), "{problem}");
+    }
+}

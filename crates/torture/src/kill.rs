@@ -1,0 +1,298 @@
+//! Kills of real processes, in the middle of what they write to real files.
+//!
+//! A process of its own opens a database, writes to it with some threads, and says what was acknowledged; another one kills it at some
+//! moment, which may be in the middle of the opening, and opens the database: all that it had heard of must be there, batches whole, and nothing
+//! that was not written. Then the next process goes on with it, with other options.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use turbidite::vfs::{DiskFs, Fs};
+use turbidite::{Database, Durability, ErrorKind, Keyspace, Layer, Result};
+
+use crate::choices::{self, ENGINES, mix};
+use crate::report::Report;
+use crate::setting::{Engines, Setting};
+use crate::{Dice, panics};
+
+/// Threads that write.
+const WRITERS: usize = 2;
+/// In front of what the process says: others may say things there, too.
+const SAYS: &str = "acknowledged ";
+/// The longest time that a process lives, in milliseconds.
+const LONGEST: usize = 300;
+/// So often the processes that work on one database are killed, before there is a new one.
+pub const KILLS: u64 = 6;
+
+/// Whether files of `layer` can be used in `dir`: some file systems have no direct I/O.
+///
+/// # Errors
+/// If no file can be made there.
+pub fn is_possible(layer: Layer, dir: &Path) -> Result<bool> {
+    if !matches!(layer, Layer::Direct { .. } | Layer::DirectCache { .. }) {
+        return Ok(true);
+    }
+    let fs = DiskFs::new();
+    let path = dir.join("probe");
+    match fs.create(&path, Layer::Direct { block_size: Layer::DEFAULT_BLOCK_SIZE }) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
+        file => {
+            drop(file?);
+            fs.remove(&path).map(|()| true)
+        }
+    }
+}
+
+/// What a process is to do: to open the database at a path for the `opening`th time and to write to it. As a text, `SETTING OPENING PATH`.
+struct Task<'a> {
+    setting: Setting,
+    opening: u64,
+    path: &'a Path,
+}
+
+impl<'a> Task<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.splitn(3, ' ');
+        let (setting, opening) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { setting, opening, path: Path::new(parts.next()?) })
+    }
+
+    fn text(&self) -> String {
+        format!("{} {} {}", self.setting, self.opening, self.path.display())
+    }
+
+    fn open(&self) -> Result<Database> {
+        // A cache that is smaller than what the log writes between two syncs.
+        let layer = self.setting.layer;
+        let layer = layer.with_page_cache_pages(16).unwrap_or(layer);
+        let builder = Database::builder(self.path).memory_budget(8 << 20).log_layer(layer);
+        choices::database(builder, self.setting.seed, self.opening).open()
+    }
+
+    /// One keyspace for all that is written, and one that batches go to, too.
+    fn keyspaces(&self, db: &Database) -> Result<[Keyspace; 2]> {
+        let Setting { seed, engines, layer } = self.setting;
+        let first = seed as usize;
+        let pair = match engines {
+            Engines::All => [ENGINES[first % 4], ENGINES[(first / 4 + first + 1) % 4]],
+            Engines::Only(engine) => [engine; 2],
+        };
+        let open = |name: &str, engine| {
+            let options = choices::options(engine, mix(seed, name), self.opening);
+            db.keyspace(name, options.layer(layer))
+        };
+        Ok([open("one", pair[0])?, open("two", pair[1])?])
+    }
+}
+
+/// What a writer has in a keyspace, in order.
+fn written_by(keyspace: &Keyspace, writer: usize) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for entry in keyspace.iter() {
+        let (key, value) = entry?;
+        if key.starts_with(format!("{writer} ").as_bytes()) {
+            let before = all.insert(key.to_vec(), value.to_vec());
+            assert!(before.is_none(), "{key:?} comes twice");
+        }
+    }
+    Ok(all)
+}
+
+fn key(writer: usize, number: u64) -> String {
+    format!("{writer} {number:08}")
+}
+
+/// The value of a write: every tenth one is large, so that memtables and segments fill up.
+fn value(writer: usize, number: u64) -> Vec<u8> {
+    let len = if number.is_multiple_of(10) { 6000 } else { 60 };
+    Dice::new(number * 2 + writer as u64).bytes(len)
+}
+
+/// Whether a write goes to both keyspaces in one batch.
+fn is_batch(number: u64) -> bool {
+    number.is_multiple_of(3)
+}
+
+/// Whether a write that need not survive a kill is made to survive it.
+fn is_flushed(number: u64) -> bool {
+    number % 3 == 1
+}
+
+/// Does a task that [`run`] gave to this process: writes, and says so, until the process is killed.
+///
+/// # Panics
+/// If the text is no task, or if anything fails.
+pub fn work(task: &str) {
+    let task = Task::parse(task).unwrap_or_else(|| panic!("no task: {task:?}"));
+    let db = task.open().expect("the database can be opened");
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (db, task) = (&db, &task);
+            scope.spawn(move || write(task, db, writer).expect("nothing fails"));
+        }
+    });
+}
+
+fn write(task: &Task<'_>, db: &Database, writer: usize) -> Result<()> {
+    let [one, two] = task.keyspaces(db)?;
+    let done = written_by(&one, writer)?.len() as u64;
+    for number in done.. {
+        let (key, value) = (key(writer, number), value(writer, number));
+        if is_batch(number) {
+            let mut batch = db.batch();
+            batch.put(&one, &key, &value).put(&two, &key, &value);
+            batch.commit()?;
+        } else if is_flushed(number) {
+            one.put_with(&key, &value, Durability::Buffered)?;
+            db.flush_log()?;
+        } else {
+            one.put(&key, &value)?;
+        }
+        let said = format!("{SAYS}{writer} {number}\n");
+        std::io::stdout().lock().write_all(said.as_bytes()).expect("somebody listens");
+    }
+    Ok(())
+}
+
+/// The last number that each writer had acknowledged.
+type Acknowledged = BTreeMap<usize, u64>;
+
+/// Listens until the process says no more. Lines that are cut off are not counted.
+fn listen(stdout: ChildStdout) -> Acknowledged {
+    let (mut said, mut line) = (BufReader::new(stdout), Vec::new());
+    let mut acknowledged = Acknowledged::new();
+    while said.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        let text = String::from_utf8_lossy(&std::mem::take(&mut line)).into_owned();
+        let whole = text.strip_suffix('\n').and_then(|text| text.split_once(SAYS));
+        let Some((writer, number)) = whole.and_then(|(_, said)| said.split_once(' ')) else {
+            continue;
+        };
+        if let (Ok(writer), Ok(number)) = (writer.parse(), number.parse()) {
+            acknowledged.insert(writer, number);
+        }
+    }
+    acknowledged
+}
+
+/// Lets a process write for so long, and kills it.
+fn run_and_kill(
+    command: &mut Command,
+    time: Duration,
+) -> std::result::Result<Acknowledged, String> {
+    let told = |error: std::io::Error| format!("the process cannot be run: {error}");
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(told)?;
+    let stdout = child.stdout.take().expect("it is piped");
+    let listening = std::thread::spawn(move || listen(stdout));
+    std::thread::sleep(time);
+    // An error if it has ended already, which its status tells, too.
+    let killed = child.kill();
+    let status = child.wait().map_err(told)?;
+    let acknowledged = listening.join().expect("listening does not panic");
+    match status.code() {
+        None => killed.map(|()| acknowledged).map_err(told),
+        Some(code) => Err(format!("the process ended by itself with {code}")),
+    }
+}
+
+/// Checks the recovered database against what was acknowledged; gives the number of writes found.
+fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
+    let db = task.open()?;
+    let [one, two] = task.keyspaces(&db)?;
+    let mut found = 0;
+    for writer in 0..WRITERS {
+        let mut next = 0;
+        for (stored, bytes) in written_by(&one, writer)? {
+            assert_eq!(*stored, *key(writer, next).as_bytes(), "a write is missing");
+            assert_eq!(*bytes, *value(writer, next), "not what was written: {stored:?}");
+            next += 1;
+        }
+        let promised = acknowledged.get(&writer).map_or(0, |last| last + 1);
+        assert!(next >= promised, "writer {writer}: {next} of {promised} acknowledged writes");
+        let batches = (0..next).filter(|&number| is_batch(number));
+        let expected: Vec<_> = batches.map(|number| key(writer, number).into_bytes()).collect();
+        let stored: Vec<_> = written_by(&two, writer)?.into_keys().collect();
+        assert_eq!(stored, expected, "a batch is there in part");
+        found += next;
+    }
+    let problems = db.verify()?.problems;
+    assert!(problems.is_empty(), "{problems:?}");
+    db.close()?;
+    Ok(found)
+}
+
+/// Has [`KILLS`] processes one after the other write to a database in `dir`, which is empty, and kills each. `start` makes the command that starts
+/// a process which calls [`work`] with the text it is given. The seed decides workload and options; when a process is killed is up to chance. A case is a
+/// kill, an operation is an acknowledged write.
+pub fn run(setting: Setting, dir: &Path, start: &dyn Fn(&str) -> Command) -> Report {
+    let path = dir.join("db");
+    let mut dice = Dice::new(mix(setting.seed, std::process::id()));
+    let (mut report, mut before) = (Report::default(), 0);
+    for opening in 0..KILLS {
+        let task = Task { setting, opening, path: &path };
+        let time = Duration::from_millis(1 + dice.roll(LONGEST) as u64);
+        let checked = run_and_kill(&mut start(&task.text()), time).and_then(|acknowledged| {
+            let checked = panics::caught(|| check(&task, &acknowledged))?;
+            checked.map_err(|error| format!("after the kill: {error:?}"))
+        });
+        report.cases += 1;
+        report.fire("kill", 1);
+        let problem = match checked {
+            Ok(found) if found >= before => {
+                report.operations += found - before;
+                before = found;
+                continue;
+            }
+            Ok(found) => format!("{found} writes are left of {before} that had survived before"),
+            Err(problem) => problem,
+        };
+        report += Report {
+            cases: 0,
+            ..Report::of_violation(format!("kill/{setting}"), format!("kill {opening}: {problem}"))
+        };
+        break;
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use turbidite::Layer;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_read_again() {
+        let path = Path::new("/a path/with blanks");
+        let setting = Setting::new(7, Layer::Mmap);
+        let text = Task { setting, opening: 3, path }.text();
+        let task = Task::parse(&text).unwrap();
+        assert_eq!((task.setting, task.opening, task.path), (setting, 3, path));
+        assert!(Task::parse("7/all/mmap").is_none());
+    }
+
+    #[test]
+    fn what_is_missing_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let task = Task { setting: Setting::new(7, Layer::Positional), opening: 0, path: &path };
+        let db = task.open().unwrap();
+        let [one, _] = task.keyspaces(&db).unwrap();
+        one.put(key(0, 0), value(0, 0)).unwrap();
+        drop((one, db));
+        let problem = panics::caught(|| check(&task, &Acknowledged::new())).unwrap_err();
+        assert!(problem.contains("a batch is there in part"), "{problem}");
+        let problem = panics::caught(|| check(&task, &Acknowledged::from([(0, 1)]))).unwrap_err();
+        assert!(problem.contains("1 of 2 acknowledged"), "{problem}");
+    }
+
+    #[test]
+    fn a_process_that_ends_is_a_violation() {
+        let dir = tempfile::tempdir().unwrap();
+        let setting = Setting::new(7, Layer::Positional);
+        let report = run(setting, dir.path(), &|_| Command::new("true"));
+        assert!(report.violations[0].problem.contains("ended by itself"), "{report:?}");
+    }
+}

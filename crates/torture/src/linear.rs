@@ -1,0 +1,448 @@
+//! Linearizability: what threads that read and write at the same time see is what they would have seen one after the other, each call
+//! at some moment between its beginning and its end; batches, and reads of one moment, as a whole.
+//!
+//! Some threads write and read a few cells, keys of two keyspaces, with puts, deletes, batches over both, gets, reads of several
+//! keys, snapshots and scans, while another one flushes and compacts. Each call is noted with its beginning and end; then an order of all calls is
+//! looked for that explains what was read. That is strict serializability of batches, and linearizability of single keys.
+//!
+//! *Source:* the search is that of Wing and Gong (1993), with the states that were met before kept in mind as by Lowe (2017).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+
+use turbidite::vfs::MemoryFs;
+use turbidite::{Database, Durability, EngineKind, Keyspace, Range, Result, Slice};
+
+use crate::choices::{self, ENGINES, mix};
+use crate::history;
+use crate::report::Report;
+use crate::setting::{Engines, Setting};
+use crate::{Dice, panics, simulated};
+
+/// Threads that write and read,
+const THREADS: usize = 4;
+/// and what each of them does in a history.
+const CALLS: usize = 40;
+/// Histories of one database.
+const HISTORIES: u64 = 12;
+/// Keys of each keyspace.
+const KEYS: usize = 3;
+/// Cells of both keyspaces: the keys of one behind those of the other.
+const CELLS: usize = 2 * KEYS;
+/// Bytes of the longest value.
+const LONGEST: usize = 3000;
+
+/// What cells hold: the number of the write, 0 for nothing.
+type State = [u32; CELLS];
+
+/// A call, with the moments between which it was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Call {
+    begun: u64,
+    ended: u64,
+    is_write: bool,
+    /// What was written or read.
+    cells: Vec<(usize, u32)>,
+}
+
+impl Call {
+    /// The state behind the call, if it can be made in `state`.
+    fn after(&self, mut state: State) -> Option<State> {
+        for &(cell, number) in &self.cells {
+            if self.is_write {
+                state[cell] = number;
+            } else if state[cell] != number {
+                return None;
+            }
+        }
+        Some(state)
+    }
+}
+
+/// How many calls of each thread were made.
+type Front = [u8; THREADS];
+
+/// The calls of a history, those of each thread in their order.
+struct Threads([Vec<Call>; THREADS]);
+
+impl Threads {
+    /// Finds an order of all calls that explains them, from `first` on; gives the state at its end.
+    fn explain(&self, first: State, last: State) -> bool {
+        let mut met = HashSet::from([(Front::default(), first)]);
+        let mut open = vec![(Front::default(), first)];
+        while let Some((front, state)) = open.pop() {
+            if self.next(front).all(|call| call.is_none()) && state == last {
+                return true;
+            }
+            // What has ended before another one begins comes before it.
+            let ends = self.next(front).flatten().map(|call| call.ended);
+            let limit = ends.min().unwrap_or(u64::MAX);
+            for (thread, call) in self.next(front).enumerate() {
+                let Some(call) = call.filter(|call| call.begun <= limit) else { continue };
+                if let Some(state) = call.after(state) {
+                    let mut front = front;
+                    front[thread] += 1;
+                    if met.insert((front, state)) {
+                        open.push((front, state));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// The next call of each thread.
+    fn next(&self, front: Front) -> impl Iterator<Item = Option<&Call>> {
+        self.0.iter().zip(front).map(|(calls, made)| calls.get(usize::from(made)))
+    }
+}
+
+/// The value of a write.
+fn value(number: u32) -> Vec<u8> {
+    let len = 4 + Dice::new(number.into()).roll(LONGEST);
+    number.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// The number of the write that made a value, all of which must be there.
+fn number(found: Option<&[u8]>) -> u32 {
+    let Some(bytes) = found else { return 0 };
+    let number = bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    assert!(number > 0 && *bytes == value(number), "a value that nobody wrote: {bytes:?}");
+    number
+}
+
+fn key(at: usize) -> [u8; 1] {
+    [b'a' + at as u8]
+}
+
+/// The database under way.
+struct World {
+    setting: Setting,
+    db: Database,
+    keyspaces: [Keyspace; 2],
+    /// Ticks with each call.
+    clock: AtomicU64,
+    writes: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// The engines of the two keyspaces.
+fn engines(setting: Setting) -> [EngineKind; 2] {
+    let first = setting.seed as usize;
+    // All pairs of engines, in time.
+    let pair = [first % 4, (first / 4) % 4];
+    match setting.engines {
+        Engines::All => pair.map(|at| ENGINES[at]),
+        Engines::Only(engine) => [engine; 2],
+    }
+}
+
+impl World {
+    fn open(fs: &MemoryFs, setting: Setting, opening: u64) -> Result<Self> {
+        let builder = history::builder(Arc::new(fs.clone())).log_layer(setting.layer);
+        let db = choices::database(builder, setting.seed, opening).open()?;
+        let [one, two] = engines(setting);
+        let open = |name: &str, engine| {
+            let options = choices::options(engine, mix(setting.seed, name), opening);
+            db.keyspace(name, options.layer(setting.layer))
+        };
+        let keyspaces = [open("one", one)?, open("two", two)?];
+        Ok(Self {
+            setting,
+            db,
+            keyspaces,
+            clock: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn keyspace_of(&self, cell: usize) -> &Keyspace {
+        &self.keyspaces[cell / KEYS]
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The cells of a keyspace as a scan finds them.
+    fn scanned(&self, keyspace: usize, range: Range) -> Result<Vec<(usize, u32)>> {
+        let found = range.collect::<Result<BTreeMap<Slice, Slice>>>()?;
+        let cell = |at: usize| {
+            let found = found.get(&key(at)[..]).map(|value| &value[..]);
+            (keyspace * KEYS + at, number(found))
+        };
+        Ok((0..KEYS).map(cell).collect())
+    }
+
+    /// Reads all cells at one moment.
+    fn snapshot(&self) -> Result<Vec<(usize, u32)>> {
+        let snapshot = self.db.snapshot();
+        let get = |cell: usize| {
+            let found = snapshot.get(self.keyspace_of(cell), key(cell % KEYS))?;
+            Ok((cell, number(found.as_deref())))
+        };
+        (0..CELLS).map(get).collect()
+    }
+
+    fn state(&self) -> Result<State> {
+        let mut state = State::default();
+        self.snapshot()?.into_iter().for_each(|(cell, number)| state[cell] = number);
+        Ok(state)
+    }
+
+    /// A number for a write, or 0 for a deletion.
+    fn some_number(&self, dice: &mut Dice) -> u32 {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed) as u32 + 1;
+        if dice.roll(4) == 0 { 0 } else { number }
+    }
+
+    fn write(&self, cell: usize, number: u32) -> Result<()> {
+        let (keyspace, key) = (self.keyspace_of(cell), key(cell % KEYS));
+        if number == 0 { keyspace.delete(key) } else { keyspace.put(key, value(number)) }
+    }
+
+    fn write_batch(&self, cells: &[(usize, u32)], durability: Durability) -> Result<()> {
+        let mut batch = self.db.batch().durability(durability);
+        for &(cell, number) in cells {
+            let (keyspace, key) = (self.keyspace_of(cell), key(cell % KEYS));
+            match number {
+                0 => batch.delete(keyspace, key),
+                _ => batch.put(keyspace, key, value(number)),
+            };
+        }
+        batch.commit()
+    }
+
+    /// Does something; tells whether it was a write, and what was written or read.
+    fn call(&self, dice: &mut Dice) -> Result<(bool, Vec<(usize, u32)>)> {
+        let cell = dice.roll(CELLS);
+        let keyspace = cell / KEYS;
+        match dice.roll(12) {
+            0..3 => {
+                let number = self.some_number(dice);
+                self.write(cell, number)?;
+                Ok((true, vec![(cell, number)]))
+            }
+            3..5 => {
+                let cells: BTreeMap<_, _> = (0..2 + dice.roll(3))
+                    .map(|_| (dice.roll(CELLS), self.some_number(dice)))
+                    .collect();
+                let cells: Vec<_> = cells.into_iter().collect();
+                let how = [Durability::Buffered, Durability::Os, Durability::Sync][dice.roll(3)];
+                self.write_batch(&cells, how)?;
+                Ok((true, cells))
+            }
+            5 if engines(self.setting)[keyspace] == EngineKind::Lsm => {
+                self.keyspaces[keyspace].delete_range(key(1)..)?;
+                Ok((true, (1..KEYS).map(|at| (keyspace * KEYS + at, 0)).collect()))
+            }
+            5..9 => {
+                let found = self.keyspace_of(cell).get(key(cell % KEYS))?;
+                Ok((false, vec![(cell, number(found.as_deref()))]))
+            }
+            9 => {
+                let found = self.keyspaces[keyspace].multi_get((0..KEYS).map(key))?;
+                let cells = found.iter().enumerate();
+                let cell = |(at, found): (usize, &Option<Slice>)| {
+                    (keyspace * KEYS + at, number(found.as_deref()))
+                };
+                Ok((false, cells.map(cell).collect()))
+            }
+            10 => Ok((false, self.snapshot()?)),
+            _ => Ok((false, self.scanned(keyspace, self.keyspaces[keyspace].iter())?)),
+        }
+    }
+
+    /// What one thread does, call by call.
+    fn calls(&self, seed: u64) -> Vec<Call> {
+        let mut dice = Dice::new(seed);
+        let call = |_| {
+            let begun = self.tick();
+            let (is_write, cells) = self.call(&mut dice).expect("nothing fails here");
+            Call { begun, ended: self.tick(), is_write, cells }
+        };
+        (0..CALLS).map(call).collect()
+    }
+
+    /// Flushes and compacts until the others are done.
+    fn disturb(&self, seed: u64) {
+        let mut dice = Dice::new(seed);
+        while !self.is_over.load(Ordering::Acquire) {
+            let keyspace = &self.keyspaces[dice.roll(2)];
+            let done = match dice.roll(4) {
+                0 => keyspace.compact(),
+                1 => self.db.flush_log(),
+                _ => keyspace.persist(),
+            };
+            done.expect("nothing fails here");
+        }
+    }
+}
+
+/// What a thread of a history gives: its calls, or nothing if it only disturbs.
+type Work = Box<dyn FnOnce() -> Vec<Call> + Send>;
+
+/// Does all at the same time.
+fn together(works: Vec<Work>, in_simulation: bool) -> Vec<Vec<Call>> {
+    #[cfg(feature = "simulation")]
+    if in_simulation {
+        return turbidite::simulation::together(works);
+    }
+    let _ = in_simulation;
+    let begin = Barrier::new(works.len());
+    let begin = &begin;
+    std::thread::scope(|scope| {
+        let start = |work: Work| {
+            scope.spawn(move || {
+                begin.wait();
+                work()
+            })
+        };
+        let threads: Vec<_> = works.into_iter().map(start).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// Records a history.
+fn record(world: &Arc<World>, seed: u64, in_simulation: bool) -> Threads {
+    world.is_over.store(false, Ordering::Release);
+    let left = Arc::new(AtomicU64::new(THREADS as u64));
+    let mut works: Vec<Work> = Vec::new();
+    for thread in 0..THREADS {
+        let (world, left) = (Arc::clone(world), Arc::clone(&left));
+        works.push(Box::new(move || {
+            let calls = world.calls(mix(seed, thread));
+            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                world.is_over.store(true, Ordering::Release);
+            }
+            calls
+        }));
+    }
+    let disturbing = Arc::clone(world);
+    works.push(Box::new(move || {
+        disturbing.disturb(seed);
+        Vec::new()
+    }));
+    let calls = together(works, in_simulation);
+    let mut calls = calls.into_iter();
+    Threads(std::array::from_fn(|_| calls.next().expect("there is one for each thread")))
+}
+
+/// Plays the histories of a setting to one database, each by threads in an order that the seed decides, with the feature `simulation`, or by those
+/// of the operating system.
+fn play(setting: Setting, in_simulation: bool) -> std::result::Result<u64, String> {
+    let fs = MemoryFs::new();
+    let told = |error: turbidite::Error| format!("{error:?}");
+    let world = Arc::new(World::open(&fs, setting, 0).map_err(told)?);
+    let mut calls = 0;
+    for number in 0..HISTORIES {
+        let first = world.state().map_err(told)?;
+        let threads = record(&world, mix(setting.seed, number), in_simulation);
+        let last = world.state().map_err(told)?;
+        if !threads.explain(first, last) {
+            return Err(format!(
+                "no order explains history {number}, from {first:?} to {last:?}: {:?}",
+                threads.0
+            ));
+        }
+        calls += threads.0.iter().map(|calls| calls.len() as u64).sum::<u64>();
+    }
+    let last = world.state().map_err(told)?;
+    drop(world);
+    let again = World::open(&fs, setting, 1).and_then(|world| world.state()).map_err(told)?;
+    match again == last {
+        true => Ok(calls),
+        false => Err(format!("{last:?} is {again:?} after reopening")),
+    }
+}
+
+/// Plays the histories of a setting twice: with the threads of the operating system, and, with the feature `simulation`, in an order that the
+/// seed decides. Operations are calls to the store.
+pub fn run(setting: Setting) -> Report {
+    let mut sum = Report::default();
+    for in_simulation in [false, true] {
+        if in_simulation && cfg!(not(feature = "simulation")) {
+            continue;
+        }
+        let played = panics::caught(|| match in_simulation {
+            true => simulated(setting.seed, || play(setting, true)),
+            false => play(setting, false),
+        });
+        sum += match played.unwrap_or_else(Err) {
+            Ok(operations) => Report { cases: HISTORIES, operations, ..Report::default() },
+            Err(problem) => Report::of_violation(format!("linear/{setting}"), problem),
+        };
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use turbidite::Layer;
+
+    use super::*;
+
+    fn write(begun: u64, ended: u64, cells: &[(usize, u32)]) -> Call {
+        Call { begun, ended, is_write: true, cells: cells.to_vec() }
+    }
+
+    fn read(begun: u64, ended: u64, cells: &[(usize, u32)]) -> Call {
+        Call { is_write: false, ..write(begun, ended, cells) }
+    }
+
+    /// Whether the calls of two threads can be explained if nothing was there before them.
+    fn is_explained(one: &[Call], two: &[Call], last: &[(usize, u32)]) -> bool {
+        let threads = Threads([one.to_vec(), two.to_vec(), Vec::new(), Vec::new()]);
+        let mut state = State::default();
+        last.iter().for_each(|&(cell, number)| state[cell] = number);
+        threads.explain(State::default(), state)
+    }
+
+    #[test]
+    fn calls_at_the_same_time_may_come_in_any_order() {
+        for found in [0, 1] {
+            assert!(is_explained(
+                &[write(0, 3, &[(0, 1)])],
+                &[read(1, 2, &[(0, found)])],
+                &[(0, 1)]
+            ));
+        }
+        assert!(!is_explained(&[write(0, 3, &[(0, 1)])], &[read(1, 2, &[(0, 2)])], &[(0, 1)]));
+    }
+
+    #[test]
+    fn what_has_ended_is_seen_and_not_lost_again() {
+        let put = [write(0, 1, &[(0, 1)])];
+        assert!(is_explained(&put, &[read(2, 3, &[(0, 1)])], &[(0, 1)]));
+        assert!(!is_explained(&put, &[read(2, 3, &[(0, 0)])], &[(0, 1)]));
+        assert!(!is_explained(&put, &[], &[]));
+        // Seen once, and then no more.
+        let slow = [write(0, 9, &[(0, 1)])];
+        assert!(!is_explained(&slow, &[read(1, 2, &[(0, 1)]), read(3, 4, &[(0, 0)])], &[(0, 1)]));
+        assert!(is_explained(&slow, &[read(1, 2, &[(0, 0)]), read(3, 4, &[(0, 1)])], &[(0, 1)]));
+    }
+
+    #[test]
+    fn half_of_a_batch_is_never_seen() {
+        let batch = [write(0, 9, &[(0, 1), (4, 2)])];
+        let end = [(0, 1), (4, 2)];
+        for (one, two, is_right) in [(0, 0, true), (1, 2, true), (1, 0, false), (0, 2, false)] {
+            let snapshot = [read(1, 2, &[(0, one), (4, two)])];
+            assert_eq!(is_explained(&batch, &snapshot, &end), is_right);
+        }
+    }
+
+    #[test]
+    fn engines_are_linearizable() {
+        for seed in 0..6 {
+            let report = run(Setting::new(seed, Layer::Positional));
+            assert!(report.violations.is_empty(), "{:?}", report.violations);
+            assert!(report.operations >= HISTORIES * (THREADS * CALLS) as u64);
+        }
+    }
+}
