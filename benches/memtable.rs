@@ -41,6 +41,7 @@ rooms! {
     "../src/iter/mod.rs" iter,
     "../src/memtable/mod.rs" memtable,
     "../src/options/lsm.rs" options,
+    "../src/planted.rs" planted,
     "../src/sync/mod.rs" sync,
 }
 

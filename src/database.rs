@@ -21,6 +21,7 @@ use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
 use crate::log::{Log, Segments, segment_path};
 use crate::open::{self, Opened, Shared};
 use crate::options::{Durability, KeyspaceOptions, RecoveryMode, SkipOptions};
+use crate::planted::{Bug, planted};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::status::{JobStatus, Publisher, Status};
@@ -573,6 +574,7 @@ impl Inner {
         let keyspaces = self.all();
         let logged = || keyspaces.iter().filter(|open| open.target.logged);
         let oldest = logged().filter_map(|open| open.target.engine.oldest_unpersisted()).min();
+        let oldest = oldest.filter(|_| !planted(Bug::ReuseLogTooSoon));
         let persisted = oldest.map_or(Seqno::MAX, |oldest| oldest - 1);
         let floor = segments.floor(persisted, current);
         let mut catalog = lock(&self.catalog);

@@ -82,6 +82,10 @@ mod lsm;
 mod memtable;
 mod open;
 mod options;
+#[cfg(not(turbidite_planted_bugs))]
+mod planted;
+#[cfg(turbidite_planted_bugs)]
+pub mod planted;
 mod reducer;
 mod skip;
 mod snapshot;

@@ -29,6 +29,7 @@ use crate::events::{Events, Observer};
 use crate::housekeeper::Bell;
 use crate::log::{LOG_VERSION, Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
 use crate::options::{KeyspaceOptions, RecoveryMode};
+use crate::planted::{Bug, planted};
 use crate::reducer::Reducers;
 use crate::stats::RecoveryReport;
 use crate::sync::{Mutex, MutexGuard};
@@ -133,6 +134,9 @@ struct EngineHost {
 
 impl Host for EngineHost {
     fn sync_log(&self, seqno: Seqno) -> Result<()> {
+        if planted(Bug::FlushAheadOfLog) {
+            return Ok(());
+        }
         self.committer.sync(seqno)
     }
 
@@ -245,6 +249,9 @@ impl Shared {
 
     /// Makes the directory of keyspace `id` durable in the one above it.
     pub(crate) fn sync_keyspaces(&self) -> Result<()> {
+        if planted(Bug::SkipKeyspaceNamesSync) {
+            return Ok(());
+        }
         let keyspaces = self.path.join(KEYSPACES);
         self.fs.sync_dir(&keyspaces)?;
         self.fs.sync_dir(&self.path)
@@ -276,7 +283,10 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
         create_path(options)?;
     }
     let access = if options.read_only { Access::Read } else { Access::Write };
-    let lock = fs.lock(&path.join(LOCK), access)?;
+    let lock: LockGuard = match planted(Bug::SkipLock) {
+        true => Box::new(()),
+        false => fs.lock(&path.join(LOCK), access)?,
+    };
     if !is_new && !options.read_only {
         probe(fs, path, log_layer)?;
     }
@@ -528,7 +538,7 @@ fn replay(
                     Error::corruption(&dir, 0, what)
                 })?;
             let ((_, target), entry) = entry;
-            if seqno <= target.engine.persisted() {
+            if seqno <= target.engine.persisted() + u64::from(planted(Bug::ReplayTooLate)) {
                 continue;
             }
             replayed = true;

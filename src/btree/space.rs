@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::node::Pointer;
 use crate::base::varint;
+use crate::planted::{Bug, planted};
 
 /// So many runs are looked at for one that is long enough.
 const LOOKED_AT: usize = 64;
@@ -116,6 +117,9 @@ impl Space {
 
     /// Gives up `count` pages from `page` on, which the tree of `version` does without.
     pub(super) fn give(&mut self, page: u64, count: u64, version: u64) {
+        if planted(Bug::ReusePagesEarly) {
+            return self.free_run(page, count);
+        }
         if self.given.last().is_none_or(|given| given.version != version) {
             self.given.push(Pending { version, runs: Vec::new() });
         }

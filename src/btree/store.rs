@@ -37,6 +37,7 @@ use crate::iter::{Either, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, MemtableCursor, Memtables};
 use crate::options::{EngineKind, MemtableKind, TreeOptions};
+use crate::planted::{Bug, planted};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
 use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::{Access, Layer};
@@ -356,7 +357,10 @@ impl Store {
         let mut older: Vec<Older> = Vec::new();
         let seen = |root: &Arc<Root>| Older { root: Arc::clone(root), memtables: None };
         let mut after = root.seqno;
-        let held = visibility.held_between(after, last);
+        let mut held = visibility.held_between(after, last);
+        if planted(Bug::TreeIgnoresSnapshots) {
+            held.clear();
+        }
         for &seqno in &held {
             let mut changes = Changes::new(memtable.cursor(), after, seqno)?;
             if changes.key().is_some() {

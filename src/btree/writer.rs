@@ -24,6 +24,7 @@ use crate::base::Seqno;
 use crate::contract::Host;
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::EntryCursor;
+use crate::planted::{Bug, planted};
 use crate::vfs::{Access, File, Fs, Layer};
 
 const NAME: &str = "tree";
@@ -279,7 +280,9 @@ impl Writer {
         reach: Seqno,
     ) -> Result<(Meta, Arc<Root>), (Error, bool)> {
         let free = self.write_free_list().map_err(|error| (error, false))?;
-        self.file.out.sync().map_err(|error| (error, true))?;
+        if !planted(Bug::MetaBeforePages) {
+            self.file.out.sync().map_err(|error| (error, true))?;
+        }
         let generation = self.meta.generation + 1;
         let pages = self.space.end();
         let Rewritten { top, counts, .. } = *made;

@@ -35,6 +35,7 @@ use crate::error::{Error, Result};
 use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits, number_of};
 use crate::options::{EngineKind, KeyspaceOptions, LsmOptions};
+use crate::planted::{Bug, planted};
 use crate::reducer::Reducer;
 use crate::vfs::{Fs, Layer};
 
@@ -174,7 +175,9 @@ impl Catalog {
         let edits = self.edits.as_mut().expect("only a writable database changes its catalog");
         let mut next = self.state.clone();
         next.apply(edit).expect("an edit made here is valid");
-        edits.append(edit, || next.snapshot())?;
+        if !(planted(Bug::ForgetKeyspace) && edit[0] == 1) {
+            edits.append(edit, || next.snapshot())?;
+        }
         self.state = next;
         Ok(())
     }

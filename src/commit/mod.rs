@@ -35,6 +35,7 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::log::Writer;
 use crate::options::Durability;
+use crate::planted::{Bug, planted};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use pace::{Pace, STOP};
 use writes::effective;
@@ -239,7 +240,10 @@ impl Committer {
             let Some(writer) = pen.log() else { return Ok(()) };
             (writer.sync_point().map_err(|error| self.poison(&error))?, covered)
         };
-        point.run().map_err(|error| self.poison(&error))?;
+        let ran = point.run();
+        if !planted(Bug::IgnoreFailedSync) {
+            ran.map_err(|error| self.poison(&error))?;
+        }
         if let Some(writer) = self.pen()?.log() {
             writer.synced(&point).map_err(|error| self.poison(&error))?;
         }
@@ -293,7 +297,8 @@ impl Committer {
     /// The error that writes get, if they are refused.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.refused.load(Ordering::Acquire) {
+        let is_let_pass = planted(Bug::WriteWhenPoisoned) && self.poisoned.get().is_some();
+        if self.refused.load(Ordering::Acquire) && !is_let_pass {
             return Err(self.poisoned.get().cloned().unwrap_or(Error::Closed));
         }
         Ok(())
@@ -382,11 +387,16 @@ impl Committer {
             queued.iter().for_each(|other| _ = other.outcome.set(Err(error.clone())));
             return Err(error);
         }
+        if planted(Bug::PublishBeforeApply) {
+            self.visibility.publish(pen.last);
+        }
         if let (Some((writes, _)), Some(Ok(first))) = (&own, &own_first) {
             writes.apply(*first);
         }
         for (other, first) in queued.iter().zip(&firsts) {
-            if let Ok(first) = first {
+            if let Ok(first) = first
+                && !planted(Bug::ForgetQueuedWrite)
+            {
                 Writes::Many(&other.writes).apply(*first);
             }
         }
@@ -414,9 +424,19 @@ impl Committer {
                     entry::put_head(&mut pen.head, target.id, kind, key, value.len());
                     writer.append(first, 1, &[&pen.head, value])
                 }
+                Writes::Many(writes) if planted(Bug::SplitBatch) && logged > 1 => {
+                    let mut rest = &writes.logged[..];
+                    entry::take(&mut rest);
+                    let (one, rest) = writes.logged.split_at(writes.logged.len() - rest.len());
+                    let appended = writer.append(first, 1, &[one]);
+                    appended.and_then(|()| writer.append(first + 1, logged - 1, &[rest]))
+                }
                 Writes::Many(writes) => writer.append(first, logged, &[&writes.logged]),
             }
-            .map_err(|error| self.failed_append(error))?;
+            .or_else(|error| match error {
+                Error::NoSpace { .. } if planted(Bug::AcknowledgeNoSpace) => Ok(()),
+                error => Err(self.failed_append(error)),
+            })?;
         }
         pen.last = last;
         let taken = self.taken.load(Ordering::Relaxed) + writes.bytes() as u64;
@@ -435,7 +455,8 @@ impl Committer {
     /// Hands the group's records to the kernel, unless all of them may stay buffered.
     fn write_group(&self, pen: &mut Pen, durability: Option<Durability>) -> Result<()> {
         let (Some(writer), Some(durability)) = (pen.log(), durability) else { return Ok(()) };
-        if durability >= Durability::Os || writer.is_full() {
+        let is_due = durability >= Durability::Os && !planted(Bug::BufferOsWrites);
+        if is_due || writer.is_full() {
             return writer.flush().map_err(|error| self.poison(&error));
         }
         if writer.is_buffered()

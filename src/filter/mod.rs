@@ -22,6 +22,7 @@ mod tests;
 
 use crate::base::prefetch::prefetch;
 use crate::options::FilterKind;
+use crate::planted::{Bug, planted};
 use blocked::BlockedBloom;
 use bloom::Bloom;
 use ribbon::Ribbon;
@@ -141,6 +142,9 @@ impl<B: AsRef<[u8]>> Filter<B> {
     /// Whether a key with this hash may have been added. False only if it was not.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        if planted(Bug::FilterDeniesKey) && hash % 16 == 3 {
+            return false;
+        }
         match self {
             Self::Bloom(filter) => filter.may_contain(hash),
             Self::BlockedBloom(filter) => filter.may_contain(hash),

@@ -28,6 +28,7 @@ use super::manifest::CheckpointMeta;
 use super::segment::{HEADER, Home, check_header};
 use crate::base::checksum;
 use crate::error::{Error, Result};
+use crate::planted::{Bug, planted};
 use crate::throttle::Valve;
 use crate::vfs::{Access, Appender, File};
 
@@ -108,6 +109,9 @@ impl CheckpointWriter {
 
     /// Writes the rest and makes the file safe from power loss.
     pub(crate) fn finish(mut self) -> Result<CheckpointMeta> {
+        if planted(Bug::CheckpointLosesEntry) && self.chunk.len() > SUM + ENTRY {
+            self.chunk.truncate(self.chunk.len() - ENTRY);
+        }
         if self.chunk.len() > SUM {
             self.write_chunk()?;
         }

@@ -21,6 +21,7 @@ use crate::base::hash::hash64;
 use crate::base::{Kind, Seqno};
 use crate::error::{Error, Result};
 use crate::jobs::{Running, Work};
+use crate::planted::{Bug, planted};
 use crate::stats::VerifyReport;
 use crate::throttle;
 
@@ -350,6 +351,11 @@ impl Store {
             let what = format!("write {old} of a key is in an older segment than write {new}");
             return Err(Error::corruption(&self.home.dir, 0, what));
         }
+        let (entry, segment) = match is_older {
+            true if planted(Bug::ResolveKeepsOlder) => (pair.other, &pair.other_segment),
+            false if planted(Bug::ResolveKeepsOlder) => (pair.entry, &pair.segment),
+            _ => (entry, segment),
+        };
         let visibility = &self.context.visibility;
         // Places in memory change hands; those in files do not.
         let is_unseen = segment.file().is_some()
@@ -370,6 +376,7 @@ impl Store {
         victim.figures.set_emptied();
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
         let after = lock(&self.writer).last_started();
+        let after = if planted(Bug::ReclaimEarly) { 0 } else { after };
         self.defer(Deferred { after, emptied: vec![Arc::clone(victim)], checkpoint: None })
     }
 

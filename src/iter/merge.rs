@@ -12,6 +12,7 @@ use super::{EntryCursor, StoredBlock};
 use crate::base::key::{Mark, compare};
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
+use crate::planted::{Bug, planted};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Direction {
@@ -65,7 +66,10 @@ impl<C: EntryCursor> Merge<C> {
 
     fn is_ahead_by_key(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.cursors[a], &self.cursors[b]);
-        let order = compare((a.key(), a.trailer()), (b.key(), b.trailer()));
+        let order = match planted(Bug::OlderVersionFirst) {
+            true => compare((a.key(), b.trailer()), (b.key(), a.trailer())),
+            false => compare((a.key(), a.trailer()), (b.key(), b.trailer())),
+        };
         match self.direction {
             Direction::Forward => order == Ordering::Less,
             Direction::Backward => order == Ordering::Greater,

@@ -33,6 +33,7 @@ use std::sync::Arc;
 use super::record::{self, RecordKind};
 use crate::base::{checksum, hash};
 use crate::error::{Error, ErrorKind, Result};
+use crate::planted::{Bug, planted};
 use crate::vfs::{Access, File, Fs, Layer};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
@@ -183,6 +184,9 @@ impl EditLog {
         }
         self.edits += 1;
         self.end += buffer.len() as u64;
+        if planted(Bug::SkipEditSync) {
+            return self.raise_watermark().map_err(unknown);
+        }
         self.file.sync().and_then(|()| self.raise_watermark()).map_err(unknown)
     }
 
@@ -226,10 +230,14 @@ impl EditLog {
         bytes[HEADER..FRONT].copy_from_slice(&watermark);
         let file = fs.create(&unfinished, Layer::Positional)?;
         file.write_at(0, &bytes)?;
-        file.sync()?;
+        if !planted(Bug::SkipSyncBeforeRename) {
+            file.sync()?;
+        }
         drop(file);
         fs.rename(&unfinished, &path)?;
-        fs.sync_dir(dir).map_err(unknown)?;
+        if !planted(Bug::SkipSyncAfterRename) {
+            fs.sync_dir(dir).map_err(unknown)?;
+        }
         let file = fs.open(&path, Access::Write, Layer::Positional).map_err(unknown)?;
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
@@ -311,7 +319,9 @@ fn read_file(path: &Path, bytes: &[u8], kind: EditKind, number: u64) -> Result<E
         end += record.len();
     }
     // Each edit is written after the one before it was synced: one behind the end proves damage too.
-    if (end as u64) < synced || record::remains(bytes, end, identity, |_| true).proof {
+    let is_damaged = (end as u64) < synced || record::remains(bytes, end, identity, |_| true).proof;
+    let synced = if planted(Bug::EndEditsAtDamage) { synced.min(end as u64) } else { synced };
+    if is_damaged && !planted(Bug::EndEditsAtDamage) {
         return Err(Error::corruption(path, end as u64, "an edit is damaged"));
     }
     Ok(Edits {

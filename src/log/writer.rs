@@ -21,6 +21,7 @@ use super::tail::Tail;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::DEFAULT_LOG_BUFFER;
+use crate::planted::{Bug, planted};
 use crate::vfs::File;
 
 /// The most bytes that the fields in front of a record's body take.
@@ -140,11 +141,17 @@ pub(crate) struct SyncPoint {
 impl SyncPoint {
     /// Runs the syncs, oldest segment first. After an error nothing is known about what was to be synced.
     pub(crate) fn run(&self) -> Result<()> {
-        if self.last == self.synced && self.names.is_none() {
+        let is_done = self.last == self.synced && self.names.is_none();
+        if is_done || planted(Bug::SkipLogSync) {
             return Ok(());
         }
-        self.left.iter().try_for_each(|left| left.segment.file.sync())?;
+        if !planted(Bug::SkipLeftSegmentSync) {
+            self.left.iter().try_for_each(|left| left.segment.file.sync())?;
+        }
         self.current.sync()?;
+        if planted(Bug::SkipLogNamesSync) {
+            return Ok(());
+        }
         self.names.iter().try_for_each(|segments| segments.fs().sync_dir(segments.dir()))
     }
 }

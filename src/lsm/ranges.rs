@@ -15,6 +15,7 @@ use crate::iter::{EntryCursor, Merge};
 use crate::lsm::version::{Run, TableFile};
 use crate::memtable;
 use crate::options::MAX_KEY_LEN;
+use crate::planted::{Bug, planted};
 
 /// After so many steps over covered entries in a row a cursor seeks.
 const STEPS: u32 = 4;
@@ -122,6 +123,9 @@ impl<C: EntryCursor> Uncovered<C> {
     #[inline]
     fn is_covered(&mut self) -> Result<bool> {
         let written = self.entries.trailer().seqno();
+        if planted(Bug::ScanIgnoresRanges) {
+            return Ok(false);
+        }
         Ok(written <= self.ranges.at && self.ranges.newest(self.entries.key())? > written)
     }
 

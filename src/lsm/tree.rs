@@ -37,6 +37,7 @@ use crate::iter::{EntryCursor, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
+use crate::planted::{Bug, planted};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::status::LsmStatus;
 use crate::sync::{Mutex, MutexGuard};
@@ -374,11 +375,15 @@ impl Tree {
         let Some(clearing) = clearing.filter(|clearing| clearing.seqno == seqno) else {
             return Ok(());
         };
-        let removed = clearing.version.tables().map(|table| table.meta.id).collect();
+        let tables = clearing.version.tables().filter(|_| !planted(Bug::KeepCleared));
+        let removed = tables.map(|table| table.meta.id).collect();
         let edit = Edit { persisted: seqno, removed, added: Vec::new() };
         self.record(&mut manifest, &edit, &Version::default())?;
         self.change_and_let_go(|state| state.set_cleared(seqno));
         self.persisted.fetch_max(seqno, Ordering::Release);
+        if planted(Bug::KeepCleared) {
+            return Ok(());
+        }
         let loaded = clearing.loads.iter().flat_map(|load| load.run.tables());
         loaded.chain(clearing.version.tables()).for_each(|table| table.set_obsolete());
         clearing.version.values.files().for_each(|file| file.set_obsolete());
@@ -419,6 +424,9 @@ impl Tree {
                     return Ok(false);
                 };
                 observed::wrote(job, state, choice.level, &tables);
+                if planted(Bug::RemoveInputsEarly) {
+                    choice.inputs.iter().for_each(|t| drop(self.home.fs.remove(&t.path())));
+                }
                 let added = tables.into_iter().map(|table| (place, table)).collect();
                 self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?
             }
@@ -714,6 +722,7 @@ impl Engine for Tree {
     fn persist(&self) -> Result<()> {
         match self.state.load().cut_up_to() {
             0 => Ok(()),
+            _ if planted(Bug::PersistEarly) => Ok(()),
             last => self.wait_persisted(last),
         }
     }

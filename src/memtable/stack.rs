@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::{Memtable, MemtableCursor, new};
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, Slice, Trailer};
 use crate::budget::Budget;
 use crate::options::MemtableKind;
+use crate::planted::{Bug, planted};
 
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone, Debug)]
@@ -39,6 +41,7 @@ impl Memtables {
     /// The newest entry of `key` that a reader at `at` sees.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)> {
+        let at = if planted(Bug::MemtableIgnoresSnapshot) { MAX_SEQNO } else { at };
         self.all().find_map(|memtable| memtable.get(key, at))
     }
 

@@ -27,6 +27,7 @@ use std::ops::Range;
 
 use crate::base::key::{common_prefix_len, compare, head};
 use crate::base::{Trailer, checksum, varint};
+use crate::planted::{Bug, planted};
 
 /// Bytes in front of the prefix.
 const HEADER: usize = 24;
@@ -91,6 +92,7 @@ pub(super) fn check(bytes: &[u8], identity: u64, offset: u64) -> Result<(), Dama
     };
     match u32::from_le_bytes(*sum) == checksum::bound(identity, offset, covered) {
         true => Ok(()),
+        false if planted(Bug::IgnoreSortedChecksum) => Ok(()),
         false => Err(Damage("a checksum does not match")),
     }
 }

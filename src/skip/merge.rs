@@ -18,6 +18,7 @@ use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::{Error, Result};
 use crate::iter::{Either, EntryCursor, LoserTree};
 use crate::memtable::MemtableCursor;
+use crate::planted::{Bug, planted};
 use crate::throttle::Valve;
 
 /// An input of a merge.
@@ -187,6 +188,9 @@ impl<'a> Filter<'a> {
         }
         let is_put = trailer.kind() == Kind::Put;
         self.is_decided = self.only_newest || !is_put;
+        if planted(Bug::RunLosesDeletes) && !is_put {
+            return Ok(());
+        }
         if self.order.purpose == Purpose::Run {
             return writer.push(key, trailer, tree.value());
         }

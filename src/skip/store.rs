@@ -45,6 +45,7 @@ use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, MemtableKind, SkipOptions};
+use crate::planted::{Bug, planted};
 use crate::reducer::Reducer;
 use crate::stats::{KeyspaceStats, SkipStats, VerifyReport};
 use crate::sync::{Mutex, MutexGuard};
@@ -686,7 +687,9 @@ impl Store {
         let installed = logged.and_then(|()| {
             self.install(state, persists, replace, |state, before| {
                 state.memtables.frozen.retain(|other| !is_merged(other));
-                if self.context.visibility.is_held_between(from, to) {
+                if self.context.visibility.is_held_between(from, to)
+                    && !planted(Bug::MergeIgnoresSnapshots)
+                {
                     state.older.push(Older { from, to, memtables: None, files: before });
                 }
             })

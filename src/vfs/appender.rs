@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::File;
 use crate::error::{Error, Result};
+use crate::planted::{Bug, planted};
 
 /// Appends to a new file through a buffer.
 #[derive(Debug)]
@@ -88,7 +89,9 @@ impl Appender {
             self.write_front(self.alignment)?;
             self.file.truncate(end)?;
         }
-        self.file.sync()?;
+        if !planted(Bug::SkipFileSync) {
+            self.file.sync()?;
+        }
         Ok(self.file)
     }
 
@@ -105,6 +108,9 @@ impl Appender {
         while !bytes.is_empty() {
             let (part, rest) = bytes.split_at(bytes.len().min(self.capacity - self.buffer.len()));
             self.buffer.extend_from_slice(part);
+            if self.buffer.len() == self.capacity && planted(Bug::LoseFullBuffer) {
+                (self.written, self.buffer) = (self.position(), Vec::new());
+            }
             if self.buffer.len() == self.capacity {
                 self.write_front(self.capacity)?;
             }

@@ -25,6 +25,7 @@ use super::aligned::{self, AlignedBuf};
 use super::counters::IoStats;
 use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
+use crate::planted::{Bug, planted};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes that cannot go straight through are copied in pieces of this many: a multiple of every block size.
@@ -138,7 +139,8 @@ impl BlockFile {
         let end = self.ceiling(range.end);
         let mut buffer = AlignedBuf::zeroed((end - start) as usize);
         let last = end - self.block;
-        let keeps_front = range.start > start && start < len;
+        let loses_front = planted(Bug::LoseFrontOfBlock);
+        let keeps_front = range.start > start && start < len && !loses_front;
         let keeps_back = range.end < end && range.end < len;
         if keeps_front || (keeps_back && last == start) {
             self.read_block(start, len, &mut buffer[..self.block as usize])?;

@@ -7,7 +7,7 @@ use std::path::Path;
 /// The rooms, lowest layer first. A room may import rooms of lower layers. Rooms of one layer may import
 /// each other unless that makes a circle; the handles, which are one room with many doors, may do even that.
 const LAYERS: &[&[&str]] = &[
-    &["sync"],
+    &["sync", "planted"],
     &["base", "error"],
     &["vfs", "codec"],
     &["options", "reducer", "budget", "workers", "filter"],

@@ -12,6 +12,7 @@ use super::bucket::{Bucket, Link, MAX_OVERFLOW, PLACES, Stored};
 use super::entry::{Address, Entry};
 use super::{HASH_BITS, Index, bucket_of, chain};
 use crate::base::prefetch::prefetch;
+use crate::planted::{Bug, planted};
 
 /// Main buckets are added until there are no more entries than this for four of them, which have 24 places.
 /// That is 17 bytes for an entry, and one search in five of those that find something, one in ten of the
@@ -140,6 +141,9 @@ impl IndexWriter {
             index.buckets.store(new + 1, Ordering::Release);
             self.take(index, old, |stored| stored.hash(old) & half != 0);
             self.overflow.put_back(index, old, &mut self.stay);
+            if planted(Bug::SplitLosesEntry) {
+                self.leave.pop();
+            }
             self.overflow.put_back(index, new, &mut self.leave);
         });
         self.buckets = new + 1;

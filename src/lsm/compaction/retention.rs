@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::base::ranges::Fragment;
 use crate::base::{End, Fragments, Kind, RangeTombstone, Seqno, Trailer};
+use crate::planted::{Bug, planted};
 
 /// Decides entry by entry, in the order of a merge.
 #[derive(Debug)]
@@ -34,6 +35,10 @@ impl Retention {
     /// `readable` are the sequence numbers whose states must stay readable, ascending.
     pub(crate) fn new(readable: Vec<Seqno>) -> Self {
         debug_assert!(readable.is_sorted());
+        let readable = match planted(Bug::DropSnapshotVersion) {
+            true => readable.last().copied().into_iter().collect(),
+            false => readable,
+        };
         let (ranges, kept) = (Fragments::default(), Fragments::default());
         Self { readable, key: None, stripe: None, ranges, kept, piece: 0 }
     }
@@ -63,7 +68,8 @@ impl Retention {
             if let Some((&oldest, newer)) = seqnos.split_last()
                 && self.stripe_of(oldest) == 0
                 && !self.readable.is_empty()
-                && is_deepest(fragment.start, fragment.end)
+                && (planted(Bug::DropRangeTombstoneEarly)
+                    || is_deepest(fragment.start, fragment.end))
             {
                 seqnos = newer;
             }
@@ -139,7 +145,8 @@ impl Retention {
         {
             return false;
         }
-        !(trailer.kind() == Kind::Delete && stripe == 0 && is_deepest(key))
+        let is_last = || planted(Bug::DropTombstoneEarly) || is_deepest(key);
+        !(trailer.kind() == Kind::Delete && stripe == 0 && is_last())
     }
 
     /// Where the keys end that no range tombstone covers, from `key` on, which is not below the last one; `None` if one covers

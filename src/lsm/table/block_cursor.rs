@@ -6,6 +6,7 @@ use super::Damage;
 use super::block::{Block, Layout};
 use crate::base::prefetch::prefetch;
 use crate::base::{Slice, Trailer, View};
+use crate::planted::{Bug, planted};
 
 /// A position in a block, or outside of it. A new cursor has no block and is outside.
 ///
@@ -76,7 +77,7 @@ impl BlockCursor {
     /// Moves to the first entry that is not before `(key, trailer)`.
     pub(super) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<(), Damage> {
         let index = self.lower_bound(key, trailer)?;
-        self.go_to(index)
+        self.go_to(index + usize::from(planted(Bug::SeekOnePast)))
     }
 
     /// Moves to the last entry before `(key, trailer)`.

@@ -9,6 +9,7 @@ use super::file::ValueFile;
 use super::reference::Reference;
 use crate::base::Slice;
 use crate::error::Result;
+use crate::planted::{Bug, planted};
 use crate::stats::ValueStats;
 use crate::vfs::{BatchReader, ReadRequest};
 
@@ -115,7 +116,9 @@ impl ValueFiles {
 
     /// The files that are not in `later`, a set that came of this one.
     pub(crate) fn gone_from(&self, later: &Self) -> Vec<Arc<ValueFile>> {
-        let gone = |file: &&Arc<ValueFile>| later.file(file.id).is_none();
+        let gone = |file: &&Arc<ValueFile>| {
+            later.file(file.id).is_none() || planted(Bug::RemoveValuesEarly)
+        };
         self.files().filter(gone).cloned().collect()
     }
 }

@@ -45,6 +45,7 @@ use super::Key;
 use crate::base::View;
 use crate::base::prefetch::prefetch_at;
 use crate::error::{Error, Result};
+use crate::planted::{Bug, planted};
 use crate::sync::{Condvar, Mutex};
 
 const ONE_PIN: u64 = 1;
@@ -263,6 +264,9 @@ impl Frames {
     /// Reserves a frame whose page is clean and that nobody uses.
     pub(super) fn take(&self, index: u32) -> Taken<'_> {
         let word = self.meta(index).word.load(Relaxed);
+        if word == VALID | DIRTY && planted(Bug::LoseDirtyPage) {
+            return self.reserve(index, word).map_or(Taken::Held, Taken::Blank);
+        }
         if word == VALID | DIRTY {
             return Taken::Dirty;
         }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use super::claims::{Held, Wanted};
 use crate::lsm::version::{Place, Run, TableFile, Version};
 use crate::options::Policy as Chosen;
+use crate::planted::{Bug, planted};
 use crate::throttle;
 
 /// Writers are slowed down from so many runs on more than level 0 may have,
@@ -255,7 +256,8 @@ fn tables_of(runs: &[Run]) -> Vec<Arc<TableFile>> {
 
 /// Whether no run has keys where any of the tables has.
 fn lie_free(tables: &[Arc<TableFile>], runs: &[Run]) -> bool {
-    runs.iter().all(|run| tables.iter().all(|table| !run.meets(table)))
+    planted(Bug::LoadBelowOlder)
+        || runs.iter().all(|run| tables.iter().all(|table| !run.meets(table)))
 }
 
 /// Those tables of `runs` that overlap none of the others, nor of the runs `below`, of runs whose tables are not small.
@@ -300,7 +302,7 @@ fn into_newest(runs: &[Run], level: usize, shape: &Shape) -> Choice {
     let mut sorted = inputs.clone();
     sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
     let are_apart = sorted.is_sorted_by(|a, b| a.meta.largest < b.meta.smallest);
-    let moves = are_apart && !shape.are_small(&inputs);
+    let moves = (are_apart && !shape.are_small(&inputs)) || planted(Bug::MoveOverlapping);
     let work = if moves { Work::Move } else { Work::Merge };
     Choice { inputs, work, level, into: Into::Newest }
 }
