@@ -37,7 +37,7 @@ pub(crate) enum Exit {
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
-    message: String,
+    pub(crate) message: String,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use turbidite::vfs::{DiskFs, Fs};
@@ -160,8 +162,8 @@ fn write(task: &Task<'_>, db: &Database, writer: usize) -> Result<()> {
 /// The last number that each writer had acknowledged.
 type Acknowledged = BTreeMap<usize, u64>;
 
-/// Listens until the process says no more. Lines that are cut off are not counted.
-fn listen(stdout: ChildStdout) -> Acknowledged {
+/// Listens until the process says no more. Lines that are cut off are not counted. Tells when it has said something.
+fn listen(stdout: ChildStdout, has_spoken: &AtomicBool) -> Acknowledged {
     let (mut said, mut line) = (BufReader::new(stdout), Vec::new());
     let mut acknowledged = Acknowledged::new();
     while said.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
@@ -172,25 +174,34 @@ fn listen(stdout: ChildStdout) -> Acknowledged {
         };
         if let (Ok(writer), Ok(number)) = (writer.parse(), number.parse()) {
             acknowledged.insert(writer, number);
+            has_spoken.store(true, Ordering::Release);
         }
     }
     acknowledged
 }
 
-/// Lets a process write for so long, and kills it.
+/// Lets a process write to the database at `path` for so long, and kills it. Meanwhile nobody else may open it.
 fn run_and_kill(
     command: &mut Command,
+    path: &Path,
     time: Duration,
 ) -> std::result::Result<Acknowledged, String> {
     let told = |error: std::io::Error| format!("the process cannot be run: {error}");
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(told)?;
     let stdout = child.stdout.take().expect("it is piped");
-    let listening = std::thread::spawn(move || listen(stdout));
+    let has_spoken = Arc::new(AtomicBool::new(false));
+    let tells = Arc::clone(&has_spoken);
+    let listening = std::thread::spawn(move || listen(stdout, &tells));
     std::thread::sleep(time);
+    let is_open = has_spoken.load(Ordering::Acquire);
+    let second = is_open.then(|| Database::builder(path).open().map(drop));
     // An error if it has ended already, which its status tells, too.
     let killed = child.kill();
     let status = child.wait().map_err(told)?;
     let acknowledged = listening.join().expect("listening does not panic");
+    if let Some(Ok(())) = second {
+        return Err("two processes have opened it at once".into());
+    }
     match status.code() {
         None => killed.map(|()| acknowledged).map_err(told),
         Some(code) => Err(format!("the process ended by itself with {code}")),
@@ -233,10 +244,11 @@ pub fn run(setting: Setting, dir: &Path, start: &dyn Fn(&str) -> Command) -> Rep
     for opening in 0..KILLS {
         let task = Task { setting, opening, path: &path };
         let time = Duration::from_millis(1 + dice.roll(LONGEST) as u64);
-        let checked = run_and_kill(&mut start(&task.text()), time).and_then(|acknowledged| {
-            let checked = panics::caught(|| check(&task, &acknowledged))?;
-            checked.map_err(|error| format!("after the kill: {error:?}"))
-        });
+        let checked =
+            run_and_kill(&mut start(&task.text()), &path, time).and_then(|acknowledged| {
+                let checked = panics::caught(|| check(&task, &acknowledged))?;
+                checked.map_err(|error| format!("after the kill: {error:?}"))
+            });
         report.cases += 1;
         report.fire("kill", 1);
         let problem = match checked {

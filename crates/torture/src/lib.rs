@@ -20,6 +20,8 @@ pub mod history;
 pub mod kill;
 pub mod linear;
 pub mod model;
+#[cfg(turbidite_planted_bugs)]
+pub mod mutants;
 mod panics;
 mod parallel;
 pub mod report;

@@ -1,12 +1,13 @@
 //! `turbidite torture`
 
 mod course;
+mod mutants;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, Subcommand};
-use turbidite_torture::{Report, crash, faults, kill, linear, model};
+use turbidite_torture::{Report, Setting, crash, faults, kill, linear, model};
 
 use self::course::{Course, usage, violated};
 use crate::failure::{Failure, Result};
@@ -33,9 +34,12 @@ enum Mode {
     Faults(Faults),
     Model(Model),
     Linear(Linear),
+    Mutants(mutants::Mutants),
     Replay(Replay),
     #[command(hide = true)]
     Write(Write),
+    #[command(hide = true)]
+    Mutant(mutants::Mutant),
 }
 
 impl Arguments {
@@ -46,6 +50,8 @@ impl Arguments {
             Mode::Faults(faults) => faults.run(),
             Mode::Model(model) => model.run(),
             Mode::Linear(linear) => linear.run(),
+            Mode::Mutants(mutants) => mutants.run(),
+            Mode::Mutant(mutant) => mutant.run(),
             Mode::Replay(replay) => replay.run(),
             Mode::Write(write) => write.run(),
         }
@@ -158,38 +164,50 @@ fn directory(within: Option<&Path>) -> Result<tempfile::TempDir> {
 
 impl Kill {
     fn run(&self) -> Result<()> {
+        let place = directory(self.dir.as_deref())?;
+        self.course.run("kill", |setting, clock| {
+            clock.goes_on(setting);
+            kill_in(place.path(), setting, None)
+        })
+    }
+}
+
+/// Kills processes that write to a database within `place`, in which a bug may be planted.
+fn kill_in(place: &Path, setting: Setting, bug: Option<&str>) -> Report {
+    let attempt = || -> Result<Report> {
         let program = std::env::current_exe()?;
         let start = |task: &str| {
             let mut command = Command::new(&program);
             command.args(["torture", "write", task]);
+            bug.iter().for_each(|bug| _ = command.args(["--bug", bug]));
             command
         };
-        let place = directory(self.dir.as_deref())?;
-        self.course.run("kill", |setting, clock| {
-            clock.goes_on(setting);
+        let dir = tempfile::tempdir_in(place)?;
+        if !kill::is_possible(setting.layer, dir.path())? {
             let mut skipped = Report::default();
             skipped.count("settings without direct I/O", 1);
-            let dir = tempfile::tempdir_in(place.path());
-            let attempt = dir.map_err(|error| error.to_string()).and_then(|dir| {
-                match kill::is_possible(setting.layer, dir.path()) {
-                    Ok(true) => Ok(kill::run(setting, dir.path(), &start)),
-                    Ok(false) => Ok(skipped),
-                    Err(error) => Err(error.to_string()),
-                }
-            });
-            attempt.unwrap_or_else(|error| Report::of_violation(format!("kill/{setting}"), error))
-        })
-    }
+            return Ok(skipped);
+        }
+        Ok(kill::run(setting, dir.path(), &start))
+    };
+    attempt().unwrap_or_else(|failure| {
+        Report::of_violation(format!("kill/{setting}"), failure.message)
+    })
 }
 
 /// What a process does that is to be killed
 #[derive(Args, Debug)]
 struct Write {
     task: String,
+    #[arg(long)]
+    bug: Option<String>,
 }
 
 impl Write {
     fn run(&self) -> Result<()> {
+        if let Some(bug) = &self.bug {
+            mutants::plant(bug)?;
+        }
         kill::work(&self.task);
         Ok(())
     }

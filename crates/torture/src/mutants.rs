@@ -1,0 +1,84 @@
+//! Bugs that are planted, to see whether the torture notices them: one that survives is a hole in it.
+//!
+//! Only where the library is compiled with `--cfg turbidite_planted_bugs`, as its room `planted` says.
+
+use std::time::{Duration, Instant};
+
+use turbidite::planted::{Bug, plant};
+
+use crate::report::{Report, Violation};
+use crate::setting::{Engines, Setting, layers};
+use crate::{crash, faults, linear, model};
+
+/// A mode is left for the next one after so long.
+const SLICE: Duration = Duration::from_secs(3);
+/// How dense power cuts are, which is all over the workload within that time, and how dense faults.
+const CUTS: crash::Effort = crash::Effort { step: 61, randoms: 2 };
+const FAULTS: faults::Effort = faults::Effort { every: 1 };
+
+/// How a bug was noticed.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// By which mode.
+    pub by: &'static str,
+    /// In which case, and by what.
+    pub violation: Violation,
+    /// After so long.
+    pub after: Duration,
+    /// After so many cases, of all modes.
+    pub cases: u64,
+}
+
+/// Tries settings, from a first one on, as long as it is to go on.
+pub type Attempt<'a> = &'a dyn Fn(Setting, &(dyn Fn() -> bool + Sync)) -> Report;
+
+/// Plants a bug, or none, and runs all modes in turn, with `kill` among them, until something is wrong or the time is over, in settings
+/// that a seed begins with. The bug stays planted.
+pub fn hunt(bug: Option<Bug>, seed: u64, time: Duration, kill: Attempt<'_>) -> Result<u64, Caught> {
+    plant(bug);
+    let modes: [(&'static str, Attempt<'_>); 5] = [
+        ("crash", &|setting, go_on| crash::run(setting, CUTS, go_on)),
+        ("model", &|setting, go_on| {
+            while_going(setting, go_on, |setting| model::run(setting, None))
+        }),
+        ("faults", &|setting, go_on| faults::run(setting, FAULTS, go_on)),
+        ("linear", &|setting, go_on| while_going(setting, go_on, linear::run)),
+        ("kill", kill),
+    ];
+    let (begun, mut cases) = (Instant::now(), 0);
+    for (seed, layer) in (seed..).zip(layers().into_iter().cycle()) {
+        // On all engines at once, and then on each alone.
+        let each = [vec![Engines::All; 4], Engines::each()].concat();
+        let engines = each[(seed % each.len() as u64) as usize];
+        for (by, attempt) in modes {
+            let until = Instant::now() + SLICE;
+            let report = attempt(Setting { seed, engines, layer }, &|| Instant::now() < until);
+            cases += report.cases;
+            if let Some(violation) = report.violations.into_iter().next() {
+                return Err(Caught { by, violation, after: begun.elapsed(), cases });
+            }
+            if begun.elapsed() >= time {
+                return Ok(cases);
+            }
+        }
+    }
+    unreachable!("there are seeds enough")
+}
+
+/// One setting after the other, each with its own seed.
+fn while_going(
+    first: Setting,
+    go_on: &(dyn Fn() -> bool + Sync),
+    attempt: impl Fn(Setting) -> Report,
+) -> Report {
+    let mut sum = Report::default();
+    // Seeds that no other round begins with.
+    for number in 0_u64.. {
+        let setting = Setting { seed: first.seed + (number << 32), ..first };
+        sum += attempt(setting);
+        if !sum.violations.is_empty() || !go_on() {
+            break;
+        }
+    }
+    sum
+}
