@@ -154,12 +154,22 @@ pub(super) fn traces(
 fn find(bytes: &[u8], pattern: [u8; 8]) -> Option<usize> {
     let mut from = 0;
     loop {
-        let candidate = from + bytes.get(from..)?.iter().position(|&byte| byte == pattern[0])?;
+        let candidate = from + find_byte(bytes.get(from..)?, pattern[0])?;
         if *bytes.get(candidate..)?.first_chunk::<8>()? == pattern {
             return Some(candidate);
         }
         from = candidate + 1;
     }
+}
+
+/// Where `wanted` first occurs in `bytes`. What a segment has behind its end is mostly zeros: they are passed over in runs, each looked at without
+/// branches.
+fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
+    const RUN: usize = 64;
+    let has_it = |run: &[u8]| run.iter().fold(false, |found, &byte| found | (byte == wanted));
+    let run = bytes.chunks(RUN).position(has_it)? * RUN;
+    let within = bytes[run..].iter().position(|&byte| byte == wanted)?;
+    Some(run + within)
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use turbidite::{Database, Layer, Result};
 pub(crate) use turbidite_torture::Dice;
 pub(crate) use turbidite_torture::history::{
-    Change, Fingerprint, History, KEYSPACES, Model, PARTS, PATH, builder, commit, deletion_of_all,
-    open, options,
+    Change, Fingerprint, History, KEYSPACES, Model, PARTS, PATH, builder, commit, open, options,
 };
 use turbidite_torture::{Setting, history};
 

@@ -16,6 +16,7 @@ pub mod choices;
 pub mod crash;
 mod dice;
 pub mod faults;
+pub mod flip;
 pub mod history;
 pub mod kill;
 pub mod linear;

@@ -8,12 +8,13 @@ use turbidite::planted::{Bug, plant};
 
 use crate::report::{Report, Violation};
 use crate::setting::{Engines, Setting, layers};
-use crate::{crash, faults, linear, model};
+use crate::{crash, faults, flip, linear, model};
 
 /// A mode is left for the next one after so long.
 const SLICE: Duration = Duration::from_secs(3);
-/// How dense power cuts are, which is all over the workload within that time, and how dense faults.
+/// How dense power cuts are, which is all over the workload within that time, damage, and faults.
 const CUTS: crash::Effort = crash::Effort { step: 61, randoms: 2 };
+const FLIPS: flip::Effort = flip::Effort { every: 16 };
 const FAULTS: faults::Effort = faults::Effort { every: 1 };
 
 /// How a bug was noticed.
@@ -36,12 +37,13 @@ pub type Attempt<'a> = &'a dyn Fn(Setting, &(dyn Fn() -> bool + Sync)) -> Report
 /// that a seed begins with. The bug stays planted.
 pub fn hunt(bug: Option<Bug>, seed: u64, time: Duration, kill: Attempt<'_>) -> Result<u64, Caught> {
     plant(bug);
-    let modes: [(&'static str, Attempt<'_>); 5] = [
+    let modes: [(&'static str, Attempt<'_>); 6] = [
         ("crash", &|setting, go_on| crash::run(setting, CUTS, go_on)),
         ("model", &|setting, go_on| {
             while_going(setting, go_on, |setting| model::run(setting, None))
         }),
         ("faults", &|setting, go_on| faults::run(setting, FAULTS, go_on)),
+        ("flip", &|setting, go_on| flip::run(setting, FLIPS, go_on)),
         ("linear", &|setting, go_on| while_going(setting, go_on, linear::run)),
         ("kill", kill),
     ];

@@ -17,14 +17,14 @@ fn a_short_torture_counts_what_it_did_and_finds_nothing() {
     let text = place.run(&["torture", "crash", "--minutes", "0", "--file", "pos"]).text();
     assert!(text.contains("keep-all: 1\n"), "{text}");
     assert!(text.contains(" commits, 1 seeds, ") && text.contains(": 0 violations"), "{text}");
-    for mode in ["model", "linear", "faults", "kill"] {
+    for mode in ["model", "linear", "faults", "flip", "kill"] {
         let run = ["torture", mode, "--minutes", "0.03", "--seed", "3", "--file", "mmap", "--json"];
         let lines = place.run(&run).json();
         let last = lines.last().unwrap();
         assert_eq!((&last["mode"], &last["violations"]), (&mode.into(), &0.into()), "{last}");
         let count = |what: &str| last[what].as_u64().unwrap();
-        assert!(count("operations") > count("cases") && count("cases") > 0, "{last}");
-        assert!(!["faults", "kill"].contains(&mode) || count("faults_fired") > 0, "{last}");
+        assert!(count("operations") >= count("cases") && count("cases") > 0, "{last}");
+        assert!(["model", "linear"].contains(&mode) || count("faults_fired") > 0, "{last}");
     }
 }
 
@@ -36,6 +36,7 @@ fn a_case_is_tried_again_by_its_name() {
         "faults/3/btree/pos/write:20:once:EIO",
         "model/3/all/pos",
         "linear/3/hash/mmap",
+        "flip/3/btree/mmap/closed/keyspaces+1+tree/bit:70000",
     ] {
         assert!(place.run(&["torture", "replay", case]).text().is_empty(), "{case}");
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, Subcommand};
-use turbidite_torture::{Report, Setting, crash, faults, kill, linear, model};
+use turbidite_torture::{Report, Setting, crash, faults, flip, kill, linear, model};
 
 use self::course::{Course, usage, violated};
 use crate::failure::{Failure, Result};
@@ -32,6 +32,7 @@ enum Mode {
     Crash(Crash),
     Kill(Kill),
     Faults(Faults),
+    Flip(Flip),
     Model(Model),
     Linear(Linear),
     Mutants(mutants::Mutants),
@@ -48,6 +49,7 @@ impl Arguments {
             Mode::Crash(crash) => crash.run(),
             Mode::Kill(kill) => kill.run(),
             Mode::Faults(faults) => faults.run(),
+            Mode::Flip(flip) => flip.run(),
             Mode::Model(model) => model.run(),
             Mode::Linear(linear) => linear.run(),
             Mode::Mutants(mutants) => mutants.run(),
@@ -103,6 +105,28 @@ impl Faults {
         let effort = faults::Effort { every: self.every as usize };
         self.course
             .run("faults", |setting, clock| faults::run(setting, effort, || clock.goes_on(setting)))
+    }
+}
+
+/// Damage every bit of every file of a small database, and see whether anybody believes it
+///
+/// Each seed is another database, closed, and as its files are while it is open. Bits and bytes are flipped, files cut off, removed, swapped with each other and with
+/// those of another database, sectors are lost or garbage. Each answer must be right or an error, an opening that fails changes nothing, and `verify` must tell of all
+/// damage but where nothing depends on it. Cases are damaged databases. A case that hangs ends the process.
+#[derive(Args, Debug)]
+struct Flip {
+    #[command(flatten)]
+    course: Course,
+    /// Flip one bit in so many, others with each seed; 1 is all of them
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+}
+
+impl Flip {
+    fn run(&self) -> Result<()> {
+        let effort = flip::Effort { every: self.every as usize };
+        self.course
+            .run("flip", |setting, clock| flip::run(setting, effort, || clock.goes_on(setting)))
     }
 }
 
@@ -190,9 +214,8 @@ fn kill_in(place: &Path, setting: Setting, bug: Option<&str>) -> Report {
         }
         Ok(kill::run(setting, dir.path(), &start))
     };
-    attempt().unwrap_or_else(|failure| {
-        Report::of_violation(format!("kill/{setting}"), failure.message)
-    })
+    attempt()
+        .unwrap_or_else(|failure| Report::of_violation(format!("kill/{setting}"), failure.message))
 }
 
 /// What a process does that is to be killed
@@ -219,7 +242,8 @@ impl Write {
 /// are in any order.
 #[derive(Args, Debug)]
 struct Replay {
-    /// Such as crash/7/all/mmap/1200/keep-only:3, faults/7/all/mmap/write:120:once:EIO, model/7/all/mmap or linear/7/all/mmap
+    /// Such as crash/7/all/mmap/1200/keep-only:3, faults/7/all/mmap/write:120:once:EIO, flip/7/all/mmap/closed/catalog-000001/bit:12,
+    /// model/7/all/mmap or linear/7/all/mmap
     #[arg(value_name = "ID")]
     case: String,
 }
@@ -238,6 +262,7 @@ impl Replay {
         Ok(match mode {
             "crash" => crash::replay(self.case.parse().map_err(usage)?),
             "faults" => faults::replay(self.case.parse().map_err(usage)?),
+            "flip" => flip::replay(self.case.parse().map_err(usage)?),
             "model" => model::run(setting.parse().map_err(usage)?, None),
             "linear" => linear::run(setting.parse().map_err(usage)?),
             "kill" => {

@@ -1,0 +1,218 @@
+//! Reading all there is of a database that may be damaged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use turbidite::vfs::MemoryFs;
+use turbidite::{Database, DatabaseBuilder, Keyspace, Layer, Slice};
+
+use crate::choices::is_ordered;
+use crate::history;
+
+/// The keys that were written to a keyspace, with their values, or `None` if they were deleted since.
+pub type Records = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// What each keyspace must hold, by name.
+pub type Contents = BTreeMap<String, Records>;
+
+/// What came of opening and reading a database. No answer was wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It did not open, and nothing was changed.
+    Refused,
+    /// It opened, and told of damage: [`verify`](Database::verify) did, or the recovery that has dropped a part of the log.
+    Reported,
+    /// All answers were right, and nothing was said.
+    Silent,
+}
+
+impl Verdict {
+    /// What it is counted as.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Reported => "reported",
+            Self::Silent => "harmless",
+        }
+    }
+}
+
+/// How the database of [`history::PATH`] is opened with its log in `layer`.
+pub(super) fn builder(fs: &MemoryFs, layer: Layer) -> DatabaseBuilder {
+    history::builder(Arc::new(fs.clone())).log_layer(layer).background_threads(1)
+}
+
+/// Opens the database at [`history::PATH`] in `fs`, with its log in `layer`, and reads all of it in every way: by [`get`](Keyspace::get) and
+/// [`multi_get`](Keyspace::multi_get), forwards and backwards. That is done with a fork of `fs`, which stays as it is.
+///
+/// # Errors
+/// An answer that is not one of `contents`, a failed opening that has changed something, a read that failed without a word from `verify`.
+pub fn examine(fs: &MemoryFs, layer: Layer, contents: &Contents) -> Result<Verdict, String> {
+    let fork = fs.fork_traced();
+    let db = match builder(&fork, layer).open() {
+        Ok(db) => db,
+        // What only tries out whether there is direct I/O leaves nothing behind.
+        Err(_) if fork.operations() == 0 || fork.files() == fs.files() => {
+            return Ok(Verdict::Refused);
+        }
+        Err(error) => return Err(format!("an opening that failed has changed files: {error:?}")),
+    };
+    let errors = read_all(&db, contents)?;
+    let report = db.verify().map_err(|error| format!("verify itself failed: {error:?}"))?;
+    check_background(&db, contents)?;
+    let is_told = !report.problems.is_empty() || db.recovery().dropped_bytes > 0;
+    match errors.first() {
+        _ if is_told => Ok(Verdict::Reported),
+        None => Ok(Verdict::Silent),
+        Some(error) => Err(format!("verify finds nothing, but a read failed: {error}")),
+    }
+}
+
+/// Reads all keyspaces; gives what failed.
+fn read_all(db: &Database, contents: &Contents) -> Result<Vec<String>, String> {
+    let keyspaces = db.keyspaces();
+    if keyspaces.len() != contents.len() {
+        return Err(format!("there are {} keyspaces of {}", keyspaces.len(), contents.len()));
+    }
+    let mut errors = Vec::new();
+    for info in keyspaces {
+        let name = &info.name;
+        let records = contents.get(name).ok_or_else(|| format!("{name} is none of them"))?;
+        let keyspace = db.open_keyspace(name).map_err(|error| format!("{name}: {error:?}"))?;
+        let mut reader = Reader { keyspace: &keyspace, records, errors: Vec::new() };
+        reader.read(is_ordered(info.engine)).map_err(|wrong| format!("{name}: {wrong}"))?;
+        errors.append(&mut reader.errors);
+    }
+    Ok(errors)
+}
+
+/// An error if a background thread has panicked: then a write tells.
+fn check_background(db: &Database, contents: &Contents) -> Result<(), String> {
+    if !db.status().is_poisoned {
+        return Ok(());
+    }
+    let name = contents.keys().next().ok_or("it is poisoned, with nothing in it")?;
+    let written = db.open_keyspace(name).and_then(|keyspace| keyspace.put("key", "value"));
+    match written {
+        Err(error) if !format!("{error:?} {error}").contains("panicked") => Ok(()),
+        Err(error) => Err(format!("{error}")),
+        Ok(()) => Err("it is poisoned, but takes writes".into()),
+    }
+}
+
+/// Reads a keyspace in every way. A wrong answer is an error; a read that fails is noted.
+struct Reader<'a> {
+    keyspace: &'a Keyspace,
+    records: &'a Records,
+    errors: Vec<String>,
+}
+
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn read(&mut self, is_ordered: bool) -> Result<(), String> {
+        self.read_by_key()?;
+        self.read_at_once()?;
+        if !is_ordered {
+            return self.read_in_any_order();
+        }
+        self.read_forwards()?;
+        self.read_backwards()
+    }
+
+    /// What is there, in order.
+    fn present(&self) -> impl DoubleEndedIterator<Item = Entry<'a>> + use<'a> {
+        self.records.iter().filter_map(|(key, value)| Some((&key[..], value.as_deref()?)))
+    }
+
+    /// The answer, unless it is an error, which is noted.
+    fn noted<T>(&mut self, answer: turbidite::Result<T>) -> Option<T> {
+        answer.map_err(|error| self.errors.push(format!("{error:?}"))).ok()
+    }
+
+    fn read_by_key(&mut self) -> Result<(), String> {
+        for (key, value) in self.records {
+            if let Some(found) = self.noted(self.keyspace.get(key)) {
+                check_value(key, found.as_ref(), value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_at_once(&mut self) -> Result<(), String> {
+        let Some(all) = self.noted(self.keyspace.multi_get(self.records.keys())) else {
+            return Ok(());
+        };
+        if all.len() != self.records.len() {
+            return Err("multi_get gives another number of values than of keys".into());
+        }
+        let mut pairs = self.records.iter().zip(&all);
+        pairs.try_for_each(|((key, value), found)| check_value(key, found.as_ref(), value))
+    }
+
+    fn read_in_any_order(&mut self) -> Result<(), String> {
+        let mut missing: BTreeMap<_, _> = self.present().collect();
+        let mut failed = false;
+        for entry in self.keyspace.iter() {
+            let Some((key, value)) = self.noted(entry) else {
+                failed = true;
+                continue;
+            };
+            if missing.remove(&key[..]) != Some(&value[..]) {
+                return Err(format!("iteration gives {} twice or wrongly", key.escape_ascii()));
+            }
+        }
+        match missing.first_key_value() {
+            Some((key, _)) if !failed => {
+                Err(format!("iteration passes over {}", key.escape_ascii()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_forwards(&mut self) -> Result<(), String> {
+        let mut wanted = self.present();
+        for entry in self.keyspace.iter() {
+            let Some((key, value)) = self.noted(entry) else { return Ok(()) };
+            check_next(wanted.next(), Some((&key, &value)))?;
+        }
+        check_next(wanted.next(), None)
+    }
+
+    fn read_backwards(&mut self) -> Result<(), String> {
+        let mut wanted = self.present().rev();
+        let Some(mut cursor) = self.noted(self.keyspace.cursor()) else { return Ok(()) };
+        let mut step = cursor.seek_to_last();
+        while step.is_ok() && cursor.is_valid() {
+            check_next(wanted.next(), Some((cursor.key(), cursor.value())))?;
+            step = cursor.prev();
+        }
+        match self.noted(step) {
+            Some(()) => check_next(wanted.next(), None),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_value(key: &[u8], found: Option<&Slice>, wanted: &Option<Vec<u8>>) -> Result<(), String> {
+    if found.map(|value| &value[..]) == wanted.as_deref() {
+        return Ok(());
+    }
+    let len = |len: Option<usize>| len.map_or("nothing".to_owned(), |len| format!("{len} bytes"));
+    let (found, wanted) = (found.map(|value| value.len()), wanted.as_ref().map(Vec::len));
+    Err(format!("{} gives {} for {}", key.escape_ascii(), len(found), len(wanted)))
+}
+
+fn check_next(wanted: Option<Entry<'_>>, found: Option<Entry<'_>>) -> Result<(), String> {
+    if wanted == found {
+        return Ok(());
+    }
+    let name = |entry: Option<Entry<'_>>| {
+        entry.map_or("end".into(), |entry| entry.0.escape_ascii().to_string())
+    };
+    Err(format!(
+        "iteration comes to {}, but should to {}, or the value is wrong",
+        name(found),
+        name(wanted)
+    ))
+}

@@ -1,0 +1,249 @@
+//! Damage to every bit of every file of a small database: an error or the right answer, never a wrong one, a panic or a hang.
+//!
+//! The database has been closed, or its files are as they were while it was open. Bits and bytes are flipped, files are cut off, removed, swapped with each
+//! other and with those of another database, and sectors of them hold zeros or garbage. Then the database is opened and read in every
+//! way. It may refuse to open, and leaves everything as it is then; or reads may fail; but each answer is right, and
+//! [`verify`](turbidite::Database::verify) tells of all damage but where nothing depends on what was damaged. There it does
+//! no harm at all.
+
+mod case;
+mod examine;
+mod plan;
+mod sample;
+mod workers;
+
+pub mod places;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use turbidite::Layer;
+use turbidite::vfs::{Access, Fs, MemoryFs};
+
+pub use self::case::{CaseId, Damage, Filling, State};
+pub use self::examine::{Contents, Records, Verdict, examine};
+use self::places::Meaning;
+use self::plan::Plan;
+use self::sample::{Sample, Sampled};
+pub use self::workers::check_all;
+use crate::report::Report;
+use crate::setting::Setting;
+use crate::{Dice, choices, panics};
+
+/// Bytes of what a disk writes whole or not at all.
+const SECTOR: usize = 512;
+/// When so much is wrong, no more is tried.
+const MOST_VIOLATIONS: usize = 1000;
+
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// One bit in so many is flipped, which is not 0; the seed says which. At both ends of each file it is 32 times as many, and in the zeros
+    /// behind what is in use one 64th; with 1, all bits in use are. Other damage becomes more and less with it, but for that
+    /// of files as a whole.
+    pub every: usize,
+}
+
+/// A file of a sample, and what is done to it.
+#[derive(Clone)]
+struct Case<'a> {
+    sample: &'a Sample,
+    file: usize,
+    damage: Damage,
+}
+
+impl fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id().fmt(f)
+    }
+}
+
+impl Case<'_> {
+    fn id(&self) -> CaseId {
+        let &Sample { setting, state, .. } = self.sample;
+        CaseId { setting, state, file: self.file().name.clone(), damage: self.damage.clone() }
+    }
+
+    fn file(&self) -> &Sampled {
+        &self.sample.files[self.file]
+    }
+
+    /// Whether there is such a case: the file has what is to be damaged, and the damage can be told from what a power cut leaves.
+    fn exists(&self) -> bool {
+        let file = self.file();
+        let in_file = |at: u64| at < file.bytes.len() as u64;
+        let is_told = |at: u64| in_file(at) && file.places.can_be_told(at as usize);
+        match &self.damage {
+            Damage::Bit(bit) => is_told(bit / 8),
+            Damage::Byte(at) => is_told(*at),
+            Damage::Cut(len) => in_file(*len),
+            Damage::Missing => true,
+            Damage::Sector(offset, _) => {
+                offset.is_multiple_of(SECTOR as u64)
+                    && in_file(*offset)
+                    && file.places.can_sector_be_told(*offset as usize)
+            }
+            Damage::Swapped(other) => self.other(other).is_some(),
+            Damage::Foreign => file.foreign.is_some(),
+        }
+    }
+
+    /// The file of this name, if it is another one of the same kind.
+    fn other(&self, name: &str) -> Option<&Sampled> {
+        let other = &self.sample.files[self.sample.find(name)?];
+        (other.name != self.file().name && other.kind() == self.file().kind()).then_some(other)
+    }
+
+    /// The sample with the damage.
+    fn damaged(&self) -> turbidite::Result<MemoryFs> {
+        let fs = self.sample.fs.fork();
+        let file = self.file();
+        let open = || fs.open(&file.path, Access::Write, Layer::Positional);
+        match &self.damage {
+            Damage::Bit(bit) => fs.corrupt(&file.path, bit / 8, 1 << (bit % 8))?,
+            Damage::Byte(at) => fs.corrupt(&file.path, *at, 0xff)?,
+            Damage::Cut(len) => open()?.truncate(*len)?,
+            Damage::Missing => fs.remove(&file.path)?,
+            Damage::Sector(offset, filling) => {
+                open()?.write_at(*offset, &self.sector(*offset as usize, *filling))?;
+            }
+            Damage::Swapped(other) => {
+                let other = self.other(other).expect("the case exists");
+                fs.write_file(&file.path, &other.bytes)?;
+                fs.write_file(&other.path, &file.bytes)?;
+            }
+            Damage::Foreign => {
+                fs.write_file(&file.path, file.foreign.as_ref().expect("the case exists"))?;
+            }
+        }
+        Ok(fs)
+    }
+
+    /// What the sector at `offset` has instead.
+    fn sector(&self, offset: usize, filling: Filling) -> Vec<u8> {
+        let len = SECTOR.min(self.file().bytes.len() - offset);
+        match filling {
+            Filling::Zeros => vec![0; len],
+            Filling::Garbage => {
+                Dice::new(choices::mix(self.sample.setting.seed, offset)).bytes(len)
+            }
+        }
+    }
+
+    /// What depends on what is damaged.
+    fn meaning(&self) -> Meaning {
+        let file = self.file();
+        let at_once = |is_optional: bool| if is_optional { Meaning::Hint } else { Meaning::Needed };
+        let is_optional = places::is_tail(&file.name) || file.is_prepared;
+        match &self.damage {
+            Damage::Bit(bit) => file.places.meaning((bit / 8) as usize),
+            Damage::Byte(at) => file.places.meaning(*at as usize),
+            Damage::Cut(len) => at_once(is_optional || file.places.is_behind_all(*len as usize)),
+            Damage::Missing => at_once(is_optional),
+            Damage::Sector(offset, filling) => self.meaning_of_sector(*offset as usize, *filling),
+            Damage::Swapped(other) => {
+                let other = self.other(other);
+                at_once(file.is_prepared && other.is_some_and(|other| other.is_prepared))
+            }
+            Damage::Foreign => at_once(file.is_prepared),
+        }
+    }
+
+    fn meaning_of_sector(&self, offset: usize, filling: Filling) -> Meaning {
+        let file = self.file();
+        let sector = self.sector(offset, filling);
+        let pairs = (offset..).zip(sector.iter().zip(&file.bytes[offset..]));
+        let changed = pairs.filter(|(_, (new, old))| new != old).map(|(at, _)| at);
+        let meanings = changed.map(|at| match filling {
+            Filling::Zeros => file.places.meaning_if_zeros(at),
+            Filling::Garbage => file.places.meaning(at),
+        });
+        meanings.max().unwrap_or(Meaning::Unused)
+    }
+
+    /// Examines the damaged sample. A panic is a problem like any other.
+    fn check(&self) -> Report {
+        let Sample { setting, contents, .. } = self.sample;
+        let examined = panics::caught(|| {
+            let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
+            let verdict = examine(&fs, setting.layer, contents)?;
+            judge(verdict, self.meaning())
+        });
+        let mut report = match examined.unwrap_or_else(Err) {
+            Ok(verdict) => {
+                let mut report = Report { cases: 1, ..Report::default() };
+                report.count(verdict.name(), 1);
+                report
+            }
+            Err(problem) => Report::of_violation(self.id(), problem),
+        };
+        report.operations = 1;
+        report.fire(self.damage.kind(), 1);
+        report
+    }
+}
+
+/// Whether that had to come of damage to what means so much.
+fn judge(verdict: Verdict, meaning: Meaning) -> Result<Verdict, String> {
+    match (meaning, verdict) {
+        (Meaning::Needed, Verdict::Silent) => Err("nobody has noticed".into()),
+        (Meaning::Unused, Verdict::Refused | Verdict::Reported) => {
+            Err(format!("nothing depends on it, but the database is {verdict:?}"))
+        }
+        _ => Ok(verdict),
+    }
+}
+
+/// Makes the database of a setting, closed and not closed, damages it where `effort` says, and examines what is left, for as long as it is to `go_on`, in as
+/// many threads as there are processors. What comes first is of all files. A case is an opening of a damaged database; how many of them were `refused`, how many opened and
+/// `reported` damage, and how many said nothing, because nothing depends on what was damaged, is counted, and how many bytes of how
+/// many files are in use.
+///
+/// A case that takes longer than 30 s is printed, and the process aborted.
+pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
+    let made = panics::caught(|| State::ALL.map(|state| Sample::new(setting, state)));
+    let samples = match made {
+        Ok(samples) => samples,
+        Err(panic) => return Report::of_violation(format!("flip/{setting}"), panic),
+    };
+    let plan = Plan::new(setting.seed, &samples, effort.every as u64);
+    let mut sum = Report::default();
+    sum.count("files", samples.iter().map(|sample| sample.files.len() as u64).sum());
+    sum.count("bytes", samples.iter().map(Sample::used_bytes).sum());
+    let sum = Mutex::new(sum);
+    let (turns, is_enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    let next = || {
+        loop {
+            let turn = turns.fetch_add(1, Ordering::Relaxed);
+            if turn > 0 && (is_enough.load(Ordering::Relaxed) || !go_on()) {
+                return None;
+            }
+            let case = plan.at(turn)?;
+            if case.exists() {
+                return Some(case);
+            }
+        }
+    };
+    check_all(next, |case: &Case<'_>| {
+        let report = case.check();
+        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum += report;
+        is_enough.store(sum.violations.len() >= MOST_VIOLATIONS, Ordering::Relaxed);
+    });
+    sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tries one case again. With the feature `simulation` the damaged files are the very same.
+pub fn replay(id: CaseId) -> Report {
+    let sample = Sample::new(id.setting, id.state);
+    let case =
+        sample.find(&id.file).map(|file| Case { sample: &sample, file, damage: id.damage.clone() });
+    match case.filter(Case::exists) {
+        Some(case) => case.check(),
+        None => Report::of_violation(id, "there is no such case".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Which cases there are, and in what order they come. They are far too many for a list, so each is made when its turn comes.
+
+use std::ops::Range;
+
+use super::case::{Damage, Filling};
+use super::sample::{Sample, Sampled};
+use super::{Case, SECTOR};
+use crate::choices;
+
+/// So many bytes at each end of what is in use in a file have heads, footers and the newest records.
+const END: usize = 1024;
+/// Bits there are so many times as likely to be chosen as others,
+const DENSE: u64 = 32;
+/// and those that are not in use so many times less likely.
+const SPARSE: u64 = 64;
+/// Away from the ends a file is cut off at one length for so many bits.
+const LENGTHS: u64 = 8;
+/// All sectors in use are damaged unless so many bits or more are passed over.
+const SECTORS: u64 = 256;
+
+/// A kind of damage of which there are many cases in a file, by a number.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Bit,
+    Byte,
+    Cut,
+    Sector(Filling),
+}
+
+/// Cases of one kind in one file, with the numbers of a range. Of each `every` that follow each other one is chosen.
+#[derive(Debug)]
+struct Stratum {
+    sample: usize,
+    file: usize,
+    kind: Kind,
+    numbers: Range<u64>,
+    every: u64,
+}
+
+impl Stratum {
+    fn len(&self) -> u64 {
+        (self.numbers.end - self.numbers.start).div_ceil(self.every)
+    }
+
+    /// The `n`-th case.
+    fn nth(&self, seed: u64, n: u64) -> Damage {
+        let first = self.numbers.start + n * self.every;
+        let choices = self.every.min(self.numbers.end - first);
+        let choice = choices::mix(seed, (self.sample, self.file, first)) % choices;
+        let number = first + choice;
+        match self.kind {
+            Kind::Bit => Damage::Bit(number),
+            Kind::Byte => Damage::Byte(number),
+            Kind::Cut => Damage::Cut(number),
+            Kind::Sector(filling) => Damage::Sector(number * SECTOR as u64, filling),
+        }
+    }
+}
+
+/// The cases of some samples: first those of files as a whole, then all others, in another order than that of files.
+pub(super) struct Plan<'a> {
+    seed: u64,
+    samples: &'a [Sample],
+    whole: Vec<Case<'a>>,
+    strata: Vec<Stratum>,
+    /// Behind how many cases each stratum ends.
+    ends: Vec<u64>,
+}
+
+impl<'a> Plan<'a> {
+    /// Has one bit in `every`, and of other damage as much less as it has more effect.
+    pub(super) fn new(seed: u64, samples: &'a [Sample], every: u64) -> Self {
+        let (mut strata, mut whole) = (Vec::new(), Vec::new());
+        for (number, sample) in samples.iter().enumerate() {
+            for file in 0..sample.files.len() {
+                let of_file = strata_of(sample, file, every.max(1));
+                strata.extend(of_file.map(|(kind, numbers, every)| Stratum {
+                    sample: number,
+                    file,
+                    kind,
+                    numbers,
+                    every,
+                }));
+                whole.extend(cases_of_whole(sample, file));
+            }
+        }
+        let ends = strata.iter().scan(0, |end, stratum| {
+            *end += stratum.len();
+            Some(*end)
+        });
+        let ends = ends.collect();
+        Self { seed, samples, whole, strata, ends }
+    }
+
+    /// The case whose turn it is, if there are as many. Those that come one after the other are far from each other, and soon there are
+    /// some everywhere.
+    pub(super) fn at(&self, turn: u64) -> Option<Case<'a>> {
+        if let Some(case) = self.whole.get(turn as usize) {
+            return Some(case.clone());
+        }
+        let (turn, len) = (turn - self.whole.len() as u64, self.ends.last().copied().unwrap_or(0));
+        (turn < len).then(|| self.in_stratum(place(choices::mix(self.seed, "first"), turn, len)))
+    }
+
+    /// The `n`-th case of all strata.
+    fn in_stratum(&self, n: u64) -> Case<'a> {
+        let found = self.ends.partition_point(|&end| end <= n);
+        let stratum = &self.strata[found];
+        let damage = stratum.nth(self.seed, n + stratum.len() - self.ends[found]);
+        Case { sample: &self.samples[stratum.sample], file: stratum.file, damage }
+    }
+}
+
+/// Which of `len` cases has this turn: all have one, and `first` says which is the first.
+fn place(first: u64, turn: u64, len: u64) -> u64 {
+    let steps = u128::from(turn) * u128::from(stride(len));
+    ((u128::from(first) + steps) % u128::from(len)) as u64
+}
+
+/// A number near the golden section of `len`, with which all turns come to all cases.
+fn stride(len: u64) -> u64 {
+    let golden = (u128::from(len) * 618_034 / 1_000_000) as u64;
+    (golden.max(1)..).find(|&stride| gcd(stride, len) == 1).expect("some are prime")
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The strata of a file: kinds, ranges of numbers, and of how many one is chosen.
+fn strata_of(
+    sample: &Sample,
+    file: usize,
+    every: u64,
+) -> impl Iterator<Item = (Kind, Range<u64>, u64)> {
+    let sampled = &sample.files[file];
+    let sector = |at: usize| at.div_ceil(SECTOR) as u64;
+    let (used, all) = (sector(sampled.used), sector(sampled.bytes.len()));
+    let sectors =
+        [(0..used, 1), (used..all, SPARSE)].into_iter().flat_map(move |(numbers, sparse)| {
+            let every = every.div_ceil(SECTORS) * sparse;
+            Filling::ALL.map(|filling| (Kind::Sector(filling), numbers.clone(), every))
+        });
+    let within = parts(sampled).into_iter().flat_map(move |(bytes, part)| {
+        let bits = bytes.start * 8..bytes.end * 8;
+        let (flips, lengths) = match part {
+            Part::End => (every.div_ceil(DENSE), every.div_ceil(2 * DENSE)),
+            Part::Middle => (every, every * LENGTHS),
+            Part::Unused => (every * SPARSE, every * SPARSE * LENGTHS),
+        };
+        [(Kind::Bit, bits, flips), (Kind::Byte, bytes.clone(), flips), (Kind::Cut, bytes, lengths)]
+    });
+    within.chain(sectors).filter(|(_, numbers, _)| !numbers.is_empty())
+}
+
+/// What a part of a file has.
+#[derive(Clone, Copy)]
+enum Part {
+    End,
+    Middle,
+    Unused,
+}
+
+/// The parts of a file, from the front to its end.
+fn parts(file: &Sampled) -> [(Range<u64>, Part); 4] {
+    let (used, len) = (file.used, file.bytes.len());
+    let front = END.min(used);
+    let back = used.saturating_sub(END).max(front);
+    let range = |from: usize, to: usize| from as u64..to as u64;
+    [
+        (range(0, front), Part::End),
+        (range(front, back), Part::Middle),
+        (range(back, used), Part::End),
+        (range(used, len), Part::Unused),
+    ]
+}
+
+/// The cases of a file as a whole.
+fn cases_of_whole(sample: &Sample, file: usize) -> Vec<Case<'_>> {
+    let sampled = &sample.files[file];
+    let case = |damage| Case { sample, file, damage };
+    let others = sample.files[file + 1..].iter().filter(|other| other.kind() == sampled.kind());
+    let swapped = others.map(|other| case(Damage::Swapped(other.name.clone())));
+    let foreign = sampled.foreign.as_ref().map(|_| case(Damage::Foreign));
+    [case(Damage::Missing)].into_iter().chain(swapped).chain(foreign).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use turbidite::{EngineKind, Layer};
+
+    use super::super::State;
+    use super::*;
+    use crate::setting::{Engines, Setting};
+
+    fn samples() -> Vec<Sample> {
+        let engines = Engines::Only(EngineKind::Skip);
+        let setting = Setting { engines, ..Setting::new(3, Layer::Mmap) };
+        vec![Sample::new(setting, State::Closed)]
+    }
+
+    fn all<'a>(plan: &Plan<'a>) -> impl Iterator<Item = Case<'a>> {
+        (0..).map_while(|turn| plan.at(turn))
+    }
+
+    #[test]
+    fn with_all_effort_every_bit_in_use_is_flipped_once() {
+        let samples = samples();
+        let plan = Plan::new(3, &samples, 1);
+        let mut flips: Vec<_> =
+            samples[0].files.iter().map(|file| vec![0_u8; file.bytes.len() * 8]).collect();
+        for case in all(&plan) {
+            if let Damage::Bit(bit) = case.damage {
+                flips[case.file][bit as usize] += 1;
+            }
+        }
+        for (flips, file) in flips.iter().zip(&samples[0].files) {
+            let (used, unused) = flips.split_at(file.used * 8);
+            assert!(used.iter().all(|&times| times == 1), "{}", file.name);
+            let chosen = unused.iter().map(|&times| usize::from(times)).sum::<usize>();
+            assert_eq!(chosen, unused.len().div_ceil(64), "{}", file.name);
+        }
+    }
+
+    #[test]
+    fn a_short_run_comes_to_every_file_and_to_every_kind_of_damage() {
+        let samples = samples();
+        let plan = Plan::new(3, &samples, 40);
+        let mut met = BTreeMap::<_, u64>::new();
+        for case in all(&plan).take(3000) {
+            *met.entry(samples[0].files[case.file].name.clone()).or_default() += 1;
+            let damage = case.damage.to_string();
+            *met.entry(damage.split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        let kinds = ["bit", "byte", "cut", "missing", "sector", "swapped", "foreign"];
+        let names = samples[0].files.iter().map(|file| &file.name[..]);
+        for wanted in names.chain(kinds) {
+            assert!(met.contains_key(wanted), "no {wanted} in {met:?}");
+        }
+    }
+
+    #[test]
+    fn another_seed_chooses_other_bits() {
+        let samples = samples();
+        let [one, two] = [1, 2].map(|seed| {
+            let plan = Plan::new(seed, &samples, 100);
+            let bits = all(&plan).map(|case| case.to_string());
+            bits.filter(|name| name.contains("bit:")).collect::<std::collections::BTreeSet<_>>()
+        });
+        // At both ends of a file it is one bit in four.
+        assert!(one.len() > 1000 && one.intersection(&two).count() * 2 < one.len());
+    }
+}
