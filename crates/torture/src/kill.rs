@@ -15,9 +15,9 @@ use std::time::Duration;
 use turbidite::vfs::{DiskFs, Fs};
 use turbidite::{Database, Durability, ErrorKind, Keyspace, Layer, Result};
 
-use crate::choices::{self, ENGINES, mix};
+use crate::choices::{self, mix};
 use crate::report::Report;
-use crate::setting::{Engines, Setting};
+use crate::setting::Setting;
 use crate::{Dice, panics};
 
 /// Threads that write.
@@ -76,17 +76,13 @@ impl<'a> Task<'a> {
 
     /// One keyspace for all that is written, and one that batches go to, too.
     fn keyspaces(&self, db: &Database) -> Result<[Keyspace; 2]> {
-        let Setting { seed, engines, layer } = self.setting;
-        let first = seed as usize;
-        let pair = match engines {
-            Engines::All => [ENGINES[first % 4], ENGINES[(first / 4 + first + 1) % 4]],
-            Engines::Only(engine) => [engine; 2],
-        };
+        let Setting { seed, layer, .. } = self.setting;
+        let [one, two] = self.setting.pair();
         let open = |name: &str, engine| {
             let options = choices::options(engine, mix(seed, name), self.opening);
             db.keyspace(name, options.layer(layer))
         };
-        Ok([open("one", pair[0])?, open("two", pair[1])?])
+        Ok([open("one", one)?, open("two", two)?])
     }
 }
 

@@ -27,6 +27,7 @@ mod panics;
 mod parallel;
 pub mod report;
 pub mod setting;
+pub mod soak;
 
 pub use dice::Dice;
 pub use report::{Report, Violation};

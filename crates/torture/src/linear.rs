@@ -14,10 +14,10 @@ use std::sync::{Arc, Barrier};
 use turbidite::vfs::MemoryFs;
 use turbidite::{Database, Durability, EngineKind, Keyspace, Range, Result, Slice};
 
-use crate::choices::{self, ENGINES, mix};
+use crate::choices::{self, mix};
 use crate::history;
 use crate::report::Report;
-use crate::setting::{Engines, Setting};
+use crate::setting::Setting;
 use crate::{Dice, panics, simulated};
 
 /// Threads that write and read,
@@ -127,22 +127,11 @@ struct World {
     is_over: AtomicBool,
 }
 
-/// The engines of the two keyspaces.
-fn engines(setting: Setting) -> [EngineKind; 2] {
-    let first = setting.seed as usize;
-    // All pairs of engines, in time.
-    let pair = [first % 4, (first / 4) % 4];
-    match setting.engines {
-        Engines::All => pair.map(|at| ENGINES[at]),
-        Engines::Only(engine) => [engine; 2],
-    }
-}
-
 impl World {
     fn open(fs: &MemoryFs, setting: Setting, opening: u64) -> Result<Self> {
         let builder = history::builder(Arc::new(fs.clone())).log_layer(setting.layer);
         let db = choices::database(builder, setting.seed, opening).open()?;
-        let [one, two] = engines(setting);
+        let [one, two] = setting.pair();
         let open = |name: &str, engine| {
             let options = choices::options(engine, mix(setting.seed, name), opening);
             db.keyspace(name, options.layer(setting.layer))
@@ -234,7 +223,7 @@ impl World {
                 self.write_batch(&cells, how)?;
                 Ok((true, cells))
             }
-            5 if engines(self.setting)[keyspace] == EngineKind::Lsm => {
+            5 if self.setting.pair()[keyspace] == EngineKind::Lsm => {
                 self.keyspaces[keyspace].delete_range(key(1)..)?;
                 Ok((true, (1..KEYS).map(|at| (keyspace * KEYS + at, 0)).collect()))
             }

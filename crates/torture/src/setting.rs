@@ -67,6 +67,14 @@ impl Setting {
     pub fn new(seed: u64, layer: Layer) -> Self {
         Self { seed, engines: Engines::All, layer }
     }
+
+    /// The engines of two keyspaces: all pairs of those that there are, in time.
+    #[must_use]
+    pub fn pair(self) -> [EngineKind; 2] {
+        let at = self.seed as usize;
+        let count = ENGINES.len();
+        [at, at / count + at + 1].map(|at| self.engines.or(ENGINES[at % count]))
+    }
 }
 
 impl fmt::Display for Setting {

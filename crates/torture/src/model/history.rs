@@ -16,7 +16,9 @@ pub(super) struct Value {
 
 impl Value {
     pub(super) fn bytes(self) -> Vec<u8> {
-        self.number.to_le_bytes().into_iter().cycle().take(self.len).collect()
+        let mut bytes = self.number.to_le_bytes().repeat(self.len.div_ceil(8));
+        bytes.truncate(self.len);
+        bytes
     }
 
     pub(super) fn is(self, bytes: &[u8]) -> bool {

@@ -46,6 +46,12 @@ pub(super) enum Operation {
         keyspace: usize,
         len: usize,
     },
+    /// Many small puts, deletions and gets, as the seed says.
+    Mix {
+        keyspace: usize,
+        seed: u64,
+        count: usize,
+    },
     Get {
         keyspace: usize,
         keys: Vec<Key>,
@@ -142,6 +148,8 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         20 => write().prop_map(Write),
         10 => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
         5 => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
+        5 => (keyspace(), any::<u64>(), 1_usize..3000)
+            .prop_map(|(keyspace, seed, count)| Mix { keyspace, seed, count }),
         6 => (keyspace(), bounds())
             .prop_map(|(keyspace, bounds)| Write((keyspace, Change::DeleteRange(bounds)))),
         8 => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),

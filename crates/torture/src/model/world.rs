@@ -14,12 +14,15 @@ use turbidite::{
 
 use super::history::{History, Map, Value, agrees};
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
+use crate::Dice;
 use crate::choices::{self, is_ordered};
 use crate::history::PATH;
 use crate::setting::Setting;
 
 /// How many writes a fill makes.
 const FILL: usize = 64;
+/// How many keys there are for small writes and reads.
+const MIXED: usize = 200;
 /// The pattern of a range that is read from the front to the end.
 const FORWARD: u8 = u8::MAX;
 /// Snapshots beyond this many are not taken.
@@ -151,6 +154,7 @@ impl World {
         self.figures.operations += match operation {
             Operation::Batch(writes, _) => writes.len().max(1) as u64,
             Operation::Fill { .. } => FILL as u64,
+            Operation::Mix { count, .. } => *count as u64,
             Operation::Get { keys, .. } => keys.len() as u64,
             Operation::Walk { steps, .. } => 1 + steps.len() as u64,
             Operation::Load { keys, .. } => keys.len() as u64,
@@ -160,6 +164,7 @@ impl World {
             Operation::Write(write) => self.write(std::slice::from_ref(write), None),
             Operation::Batch(writes, durability) => self.write(writes, Some(*durability)),
             Operation::Fill { keyspace, len } => self.fill(*keyspace, *len),
+            Operation::Mix { keyspace, seed, count } => self.mix(*keyspace, *seed, *count),
             Operation::Get { keyspace, keys } => self.get(*keyspace, keys),
             Operation::Range { keyspace, bounds, pattern, old } => {
                 self.range(*keyspace, bounds, *pattern, *old);
@@ -300,6 +305,24 @@ impl World {
         for number in 0..FILL {
             let key = format!("fill {:02}", (number * 37) % FILL).into_bytes();
             self.write(&[(keyspace, Change::Put(key, len))], None);
+        }
+    }
+
+    fn mix(&mut self, keyspace: usize, seed: u64, count: usize) {
+        let mut dice = Dice::new(seed);
+        for _ in 0..count {
+            let key = format!("mix {}", dice.roll(MIXED)).into_bytes();
+            match dice.roll(10) {
+                0..5 => {
+                    let found = self.keyspace(keyspace).get(&key).unwrap();
+                    assert_value(&key, found.as_ref(), self.model(keyspace).get(&key));
+                }
+                5..9 => {
+                    let len = dice.roll(40);
+                    self.write(&[(keyspace, Change::Put(key, len))], None);
+                }
+                _ => self.write(&[(keyspace, Change::Delete(key))], None),
+            }
         }
     }
 

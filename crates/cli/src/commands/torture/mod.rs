@@ -5,9 +5,10 @@ mod mutants;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use turbidite_torture::{Report, Setting, crash, faults, flip, kill, linear, model};
+use turbidite_torture::{Report, Setting, crash, faults, flip, kill, linear, model, soak};
 
 use self::course::{Course, usage, violated};
 use crate::failure::{Failure, Result};
@@ -15,7 +16,7 @@ use crate::failure::{Failure, Result};
 /// Try the promises of the store: cut the power everywhere and see what is left, kill processes, have files and disks fail, compare answers with a
 /// model's
 ///
-/// All but `kill` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
+/// All but `kill` and `soak` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
 /// told then is for `torture replay`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -36,6 +37,7 @@ enum Mode {
     Model(Model),
     Linear(Linear),
     Mutants(mutants::Mutants),
+    Soak(Soak),
     Replay(Replay),
     #[command(hide = true)]
     Write(Write),
@@ -54,6 +56,7 @@ impl Arguments {
             Mode::Linear(linear) => linear.run(),
             Mode::Mutants(mutants) => mutants.run(),
             Mode::Mutant(mutant) => mutant.run(),
+            Mode::Soak(soak) => soak.run(),
             Mode::Replay(replay) => replay.run(),
             Mode::Write(write) => write.run(),
         }
@@ -198,24 +201,65 @@ impl Kill {
 
 /// Kills processes that write to a database within `place`, in which a bug may be planted.
 fn kill_in(place: &Path, setting: Setting, bug: Option<&str>) -> Report {
-    let attempt = || -> Result<Report> {
-        let program = std::env::current_exe()?;
-        let start = |task: &str| {
-            let mut command = Command::new(&program);
-            command.args(["torture", "write", task]);
-            bug.iter().for_each(|bug| _ = command.args(["--bug", bug]));
-            command
-        };
-        let dir = tempfile::tempdir_in(place)?;
-        if !kill::is_possible(setting.layer, dir.path())? {
-            let mut skipped = Report::default();
-            skipped.count("settings without direct I/O", 1);
-            return Ok(skipped);
-        }
-        Ok(kill::run(setting, dir.path(), &start))
+    let program = std::env::current_exe().unwrap_or_default();
+    let start = |task: &str| {
+        let mut command = Command::new(&program);
+        command.args(["torture", "write", task]);
+        bug.iter().for_each(|bug| _ = command.args(["--bug", bug]));
+        command
     };
-    attempt()
-        .unwrap_or_else(|failure| Report::of_violation(format!("kill/{setting}"), failure.message))
+    in_directory(place, setting, "kill", |dir| kill::run(setting, dir, &start))
+}
+
+/// Tries a setting in a new directory within `place`, if the layer can be had there.
+fn in_directory(
+    place: &Path,
+    setting: Setting,
+    mode: &str,
+    attempt: impl FnOnce(&Path) -> Report,
+) -> Report {
+    let tried = || -> Result<Report> {
+        let dir = tempfile::tempdir_in(place)?;
+        if kill::is_possible(setting.layer, dir.path())? {
+            return Ok(attempt(dir.path()));
+        }
+        let mut skipped = Report::default();
+        skipped.count("settings without direct I/O", 1);
+        Ok(skipped)
+    };
+    tried().unwrap_or_else(|failure| {
+        Report::of_violation(format!("{mode}/{setting}"), failure.message)
+    })
+}
+
+/// Have one database live long, on real files, and see whether it keeps to its bounds
+///
+/// Threads put, delete and get, all that they read is checked, and every few seconds the database is checked as a whole, closed or just let go, and opened again with
+/// other options. Memory, open files and space must stay within bounds for ever. Each seed is another pair of engines, and has its share of the time. Cases are openings.
+#[derive(Args, Debug)]
+struct Soak {
+    #[command(flatten)]
+    course: Course,
+    /// Leave a database for the next one after so many minutes
+    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    each: f64,
+    /// Where databases are made; the directory for temporary files if it is not given
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Soak {
+    fn run(&self) -> Result<()> {
+        let place = directory(self.dir.as_deref())?;
+        let each = Duration::try_from_secs_f64(self.each * 60.0)
+            .map_err(|_| Failure::usage("--each must be a number that is not negative"))?;
+        self.course.run("soak", |setting, clock| {
+            let begun = Instant::now();
+            in_directory(place.path(), setting, "soak", |dir| {
+                soak::run(setting, dir, || clock.goes_on(setting) && begun.elapsed() < each)
+            })
+        })
+    }
 }
 
 /// What a process does that is to be killed
