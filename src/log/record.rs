@@ -187,6 +187,23 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_is_found_wherever_it_is() {
+        let pattern = *b"identity";
+        for at in 0..200 {
+            let mut bytes = vec![0; 300];
+            // Its first byte is in front of it, too.
+            bytes[at / 2] = pattern[0];
+            bytes[at..at + 8].copy_from_slice(&pattern);
+            bytes[250] = pattern[0];
+            assert_eq!(find(&bytes, pattern), Some(at));
+            bytes[at + 7] = 0;
+            assert_eq!(find(&bytes, pattern), None);
+        }
+        assert_eq!(find(&pattern[..7], pattern), None);
+        assert_eq!(find(&pattern, pattern), Some(0));
+    }
+
+    #[test]
     fn round_trip_and_every_flip_is_seen() {
         let mut file = file_with(&[(7, b"payload")], 99);
         let record = parse(&file, 10, 99).expect("valid");

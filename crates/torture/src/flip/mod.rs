@@ -53,9 +53,9 @@ struct Case<'a> {
     damage: Damage,
 }
 
-impl fmt::Display for Case<'_> {
+impl fmt::Debug for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.id().fmt(f)
+        write!(f, "{}", self.id())
     }
 }
 

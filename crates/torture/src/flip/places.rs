@@ -77,33 +77,32 @@ impl Places {
     #[must_use]
     pub fn of(name: &str, bytes: &[u8], records: Option<&Records>) -> Self {
         match records {
-            _ if is_tail(name) => Self { hints: vec![0..bytes.len()], ..Self::default() },
+            _ if is_tail(name) => Self::of_tail(bytes),
             _ if is_segment(name) => Self::of_segment(bytes),
             Some(records) if last_part(name) == "tree" => Self::of_tree(bytes, records),
             _ => Self::default(),
         }
     }
 
+    /// What repeats the newest bytes of the log may be damaged, or missing, where the segments have them too.
+    fn of_tail(bytes: &[u8]) -> Self {
+        let all = 0..bytes.len();
+        Self { hints: vec![all], ..Self::default() }
+    }
+
     /// The last mark of a segment says no more than that all before it is there; but if it is lost together with that, nothing says so. A
     /// segment that was only prepared says nothing.
     fn of_segment(bytes: &[u8]) -> Self {
-        let used = used(bytes);
-        if used <= SEGMENT_HEADER {
-            let front = SEGMENT_FRONT.min(bytes.len());
-            return Self {
-                hints: vec![0..front],
-                unused: vec![front..bytes.len()],
-                ..Self::default()
-            };
-        }
-        // It may end with zeros.
-        let mark = used.saturating_sub(MARK)..(used + MARK).min(bytes.len());
-        Self {
-            hints: vec![mark.clone()],
-            unused: vec![mark.end..bytes.len()],
-            torn_with_sector: vec![mark],
-            ..Self::default()
-        }
+        let (used, len) = (used(bytes), bytes.len());
+        let is_prepared = used <= SEGMENT_HEADER;
+        let hint = match is_prepared {
+            true => 0..SEGMENT_FRONT.min(len),
+            // It may end with zeros.
+            false => used.saturating_sub(MARK)..(used + MARK).min(len),
+        };
+        let rest = hint.end..len;
+        let torn_with_sector = if is_prepared { Vec::new() } else { vec![hint.clone()] };
+        Self { hints: vec![hint], unused: vec![rest], torn_with_sector, ..Self::default() }
     }
 
     /// Nothing depends on what a B+ tree has in free pages and behind all pages, behind what meta pages and large values

@@ -246,7 +246,7 @@ mod tests {
         let samples = samples();
         let [one, two] = [1, 2].map(|seed| {
             let plan = Plan::new(seed, &samples, 100);
-            let bits = all(&plan).map(|case| case.to_string());
+            let bits = all(&plan).map(|case| case.id().to_string());
             bits.filter(|name| name.contains("bit:")).collect::<std::collections::BTreeSet<_>>()
         });
         // At both ends of a file it is one bit in four.

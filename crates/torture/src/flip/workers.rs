@@ -1,6 +1,6 @@
 //! Many cases on all processors, none of which may hang.
 
-use std::fmt::Display;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ type Slot<T> = Mutex<Option<(Instant, T)>>;
 ///
 /// # Panics
 /// As `check` does, when the other threads are done.
-pub fn check_all<T: Clone + Display + Send>(
+pub fn check_all<T: Clone + Debug + Send>(
     next: impl Fn() -> Option<T> + Sync,
     check: impl Fn(&T) + Sync,
 ) {
@@ -37,7 +37,7 @@ pub fn check_all<T: Clone + Display + Send>(
         let workers: Vec<_> = slots.iter().map(|slot| scope.spawn(|| work(slot))).collect();
         let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         is_over.store(true, Ordering::Relaxed);
-        for panic in ends.into_iter().filter_map(Result::err) {
+        if let Some(panic) = ends.into_iter().find_map(Result::err) {
             std::panic::resume_unwind(panic);
         }
     });
@@ -48,14 +48,14 @@ fn set<T>(slot: &Slot<T>, case: Option<(Instant, T)>) {
 }
 
 /// Aborts the process if a case hangs.
-fn watch<T: Display>(slots: &[Slot<T>], is_over: &AtomicBool) {
+fn watch<T: Debug>(slots: &[Slot<T>], is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(INTERVAL);
         for slot in slots {
             if let Some((since, case)) = &*slot.lock().unwrap_or_else(PoisonError::into_inner)
                 && since.elapsed() > PATIENCE
             {
-                eprintln!("{case} hangs: it has taken more than {} s", PATIENCE.as_secs());
+                eprintln!("{case:?} hangs: it has taken more than {} s", PATIENCE.as_secs());
                 std::process::abort();
             }
         }
