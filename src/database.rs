@@ -325,10 +325,10 @@ impl Inner {
     fn create_engine(
         &self,
         catalog: &mut Catalog,
-        name: &str,
+        (id, name): (u32, &str),
         options: &KeyspaceOptions,
     ) -> Result<Arc<dyn Engine>> {
-        let context = self.shared.context((catalog.next_id(), name), options)?;
+        let context = self.shared.context((id, name), options)?;
         let engine = engine::create(options, context)?;
         self.shared.sync_keyspaces()?;
         catalog.add(name, options).map_err(|error| self.failed_change(error))?;
@@ -352,8 +352,8 @@ impl Inner {
         self.shared.reducers.check_has(&options.skip.reducer())?;
         let layer = options.resolve_layer(Layer::default())?;
         open::probe(&self.shared.fs, &self.shared.path, layer)?;
-        let id = catalog.next_id();
-        let made = self.create_engine(catalog, name, &options.resolved(layer));
+        let id = catalog.next_id()?;
+        let made = self.create_engine(catalog, (id, name), &options.resolved(layer));
         let engine = made.inspect_err(|_| self.shared.forget(id))?;
         let files = self.shared.take_files(id);
         let target = Target::new(id, options.logged, engine);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::base::checksum;
 use crate::commit::Housekeeping;
 use crate::database::Inner;
 use crate::error::{Error, Result};
@@ -243,7 +244,7 @@ impl Housekeeper {
         let (bell, database) = (Arc::clone(&self.bell), Weak::clone(database));
         let thread = crate::sync::thread::Builder::new()
             .name(name.into())
-            .spawn(move || keep_house(&bell, desk(&bell), &database))
+            .spawn(checksum::carry_over(move || keep_house(&bell, desk(&bell), &database)))
             .map_err(|error| Error::io("start a thread for", "turbidite".as_ref(), None, error))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())

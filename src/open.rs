@@ -369,6 +369,8 @@ fn recover(
     Ok(Ready { catalog, log, last, report })
 }
 
+/// No log will ever have had so many segments.
+const MOST_SEGMENTS: u64 = 1 << 56;
 /// The floor of a database whose log has not been made yet.
 const NO_LOG: u64 = 0;
 
@@ -590,9 +592,10 @@ fn continue_log(
     let dir = shared.path.join(LOG);
     let fs: Arc<LayeredFs> = Arc::clone(&shared.log_files.fs);
     let largest = log.as_ref().map_or(0, |log| log.found().largest_number);
-    let Some(next) = largest.checked_add(1) else {
+    if largest >= MOST_SEGMENTS {
         return Err(Error::corruption(&dir, 0, "a log segment has a number that none can follow"));
-    };
+    }
+    let next = largest + 1;
     let layer = options.log_layer;
     let Some(log) = log else {
         fs.create_dir(&dir)?;
@@ -655,5 +658,30 @@ fn leave_torn(
             Ok(writer)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::vfs::MemoryFs;
+
+    #[test]
+    fn a_number_that_no_log_segment_can_follow_is_damage() {
+        let open = |fs: &MemoryFs| {
+            let builder = crate::Database::builder("/db").file_system(Arc::new(fs.clone()));
+            builder.open().and_then(crate::Database::close).map_err(|error| error.kind())
+        };
+        let fs = MemoryFs::new();
+        assert_eq!(open(&fs), Ok(()));
+        for number in [MOST_SEGMENTS, u64::MAX - 1, u64::MAX] {
+            let fork = fs.fork();
+            fork.write_file(&Path::new("/db/log").join(format!("{number}.log")), b"").unwrap();
+            assert_eq!(open(&fork), Err(ErrorKind::Corruption), "{number}");
+        }
+        fs.write_file(&Path::new("/db/log").join(format!("{}.log", MOST_SEGMENTS - 1)), b"")
+            .unwrap();
+        assert_eq!(open(&fs), Ok(()));
     }
 }

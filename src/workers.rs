@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use crate::base::checksum;
 use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread::JoinHandle};
 
@@ -94,12 +95,13 @@ impl Shared {
     /// Starts a thread, which the caller counts.
     fn spawn(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let shared = Arc::clone(self);
-        crate::sync::thread::Builder::new().name(self.name.clone()).spawn(move || {
+        let work = checksum::carry_over(move || {
             GROUP.set(Some(shared.address()));
             while let Some(job) = shared.next() {
                 shared.run(job);
             }
-        })
+        });
+        crate::sync::thread::Builder::new().name(self.name.clone()).spawn(work)
     }
 
     /// Waits for a job; `None` at the stop, or if there are more threads than there are to be.

@@ -1,4 +1,4 @@
-//! The filter of a table.
+//! A filter, behind the hash of a key, as a `u64`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The index of a table.
+//! The index of a table, behind the bytes that its data blocks take, as a `u64`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The point index of a table.
+//! The point index of a table, behind the hash of a key, as a `u64`.
 
 #![no_main]
 

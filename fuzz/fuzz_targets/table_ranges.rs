@@ -1,4 +1,4 @@
-//! The point index of a table.
+//! The range tombstones of a table.
 
 #![no_main]
 

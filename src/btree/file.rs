@@ -301,7 +301,7 @@ impl PageFile {
         let end = start + OVERFLOW_HEADER as u64 + len;
         let view = self.file.view(start..end).map_err(|error| self.short(at, end, error))?;
         let sum = checksum::bound(self.identity, start, &view[4..]);
-        if view[..4] != sum.to_le_bytes() || view[4..8] != [0; 4] {
+        if !checksum::matches(&view[..4], sum.to_le_bytes()) || view[4..8] != [0; 4] {
             return Err(self.damaged(at, "a value's checksum is not that of its bytes"));
         }
         let generation = u64::from_le_bytes(view[8..16].try_into().expect("8 bytes"));

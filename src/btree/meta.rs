@@ -35,6 +35,7 @@
 use std::path::Path;
 
 use super::node::Pointer;
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, checksum};
 use crate::error::{Error, Result};
 use crate::options::PAGE_SIZES;
@@ -51,6 +52,9 @@ const CONFIRMED_LEN: usize = 12;
 const READ: usize = CONFIRMED + CONFIRMED_LEN;
 /// A tree has fewer levels: each has twice the nodes of the one above, and all together no more than there are pages.
 const LEVELS: u8 = 64;
+
+/// No tree will ever have had so many checkpoints.
+const MOST_GENERATIONS: u64 = 1 << 56;
 
 /// How many nodes and records there are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -176,8 +180,9 @@ impl Meta {
     fn is_possible(&self, page: u64) -> bool {
         let inside = |page: u64| (Pointer::FIRST_PAGE..self.pages).contains(&page);
         self.page() == page
-            && self.generation > 0
+            && (1..MOST_GENERATIONS).contains(&self.generation)
             && self.persisted <= self.reach
+            && self.reach <= MAX_SEQNO
             && (Pointer::FIRST_PAGE..Pointer::MAX_PAGE).contains(&self.pages)
             && self.top.is_none_or(|top| inside(top.at.page()) && top.level < LEVELS)
             && self.free.is_none_or(|free| inside(free.page))
@@ -280,7 +285,7 @@ fn page_size_of(path: &Path, bytes: &[u8], identity: u64, offset: u64) -> Result
     let is_whole = bytes[..8] == MAGIC
         && short(8) == FORMAT_VERSION
         && bytes[16..24] == identity.to_le_bytes()
-        && short(SUM) == checksum::bound(identity, offset, &bytes[..SUM]);
+        && checksum::matches(short(SUM), checksum::bound(identity, offset, &bytes[..SUM]));
     let size = short(12);
     let is_possible = size.is_power_of_two() && PAGE_SIZES.contains(&size);
     Ok((is_whole && is_possible).then_some(size as usize))
@@ -294,8 +299,34 @@ fn confirmed_by(path: &Path, bytes: &[u8], identity: u64, offset: u64) -> Result
     }
     let at = offset + CONFIRMED as u64;
     let (number, sum) = part.split_at(8);
-    if *sum != checksum::bound(identity, at, number).to_le_bytes() {
+    if !checksum::matches(sum, &checksum::bound(identity, at, number).to_le_bytes()[..]) {
         return Err(Error::corruption(path, at, "the confirmation of a meta page is damaged"));
     }
     Ok(u64::from_le_bytes(number.try_into().expect("8 bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nothing_can_follow_are_damage() {
+        const PAGE: usize = 4096;
+        let is_found = |meta: Meta| {
+            let mut file = vec![0; 2 * PAGE];
+            let bytes = meta.encode(7, PAGE);
+            let at = meta.page() as usize * PAGE;
+            file[at..at + bytes.len()].copy_from_slice(&bytes);
+            let read = |offset: u64, len| Ok(file[offset as usize..offset as usize + len].to_vec());
+            find(Path::new("tree"), 7, file.len() as u64, read).is_ok()
+        };
+        let empty = Meta::empty();
+        let last = Meta { persisted: MAX_SEQNO, reach: MAX_SEQNO, ..empty };
+        assert!(is_found(empty) && is_found(last));
+        assert!(is_found(Meta { generation: MOST_GENERATIONS - 1, ..empty }));
+        assert!(!is_found(Meta { reach: MAX_SEQNO + 1, ..last }));
+        for generation in [MOST_GENERATIONS, u64::MAX] {
+            assert!(!is_found(Meta { generation, ..empty }));
+        }
+    }
 }

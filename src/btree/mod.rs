@@ -11,6 +11,8 @@ mod ahead;
 mod changes;
 mod cursor;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod meta;
 mod node;
 mod rewrite;

@@ -24,12 +24,15 @@
 //!
 //! Thread safety: one owner, behind the database's lock.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod lsm;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
@@ -128,8 +131,16 @@ impl Catalog {
     }
 
     /// The id the next keyspace will get.
-    pub(crate) fn next_id(&self) -> u32 {
-        self.state.next_id
+    ///
+    /// # Errors
+    /// `Invalid` if there is none left.
+    pub(crate) fn next_id(&self) -> Result<u32> {
+        match self.state.next_id {
+            u32::MAX => {
+                Err(Error::Invalid("the database has no numbers for more keyspaces".into()))
+            }
+            id => Ok(id),
+        }
     }
 
     /// Adds a keyspace under [`next_id`](Self::next_id); it is durable when the call returns.
@@ -245,7 +256,8 @@ impl State {
                 self.floor = varint::take(bytes)?;
                 for _ in 0..varint::take(bytes)? {
                     let entry = self.keyspaces.get_mut(&take_u32(bytes)?)?;
-                    entry.persisted = entry.persisted.max(varint::take(bytes)?);
+                    let persisted = varint::take(bytes).filter(|&seqno| seqno <= MAX_SEQNO)?;
+                    entry.persisted = entry.persisted.max(persisted);
                 }
             }
             3 => {
@@ -498,6 +510,16 @@ mod tests {
     }
 
     #[test]
+    fn numbers_for_keyspaces_may_run_out() {
+        let next = |next_id| {
+            let catalog = Catalog { state: State { next_id, ..State::default() }, edits: None };
+            catalog.next_id().map_err(|error| error.kind())
+        };
+        assert_eq!(next(u32::MAX - 1), Ok(u32::MAX - 1));
+        assert_eq!(next(u32::MAX), Err(crate::error::ErrorKind::Invalid));
+    }
+
+    #[test]
     fn types_round_trip() {
         let types = Types { key: "(str, u64)".into(), value: String::new() };
         let mut state = State { next_id: 1, ..State::default() };
@@ -559,6 +581,8 @@ mod tests {
         assert!(state.apply(&create).is_some());
         assert!(state.apply(&create).is_none(), "the same keyspace twice");
         assert!(state.apply(&progress_edit(1, &[(5, 1)])).is_none(), "an unknown keyspace");
+        assert!(state.apply(&progress_edit(1, &[(1, MAX_SEQNO)])).is_some());
+        assert!(state.apply(&progress_edit(1, &[(1, MAX_SEQNO + 1)])).is_none());
         assert!(state.apply(&[]).is_none());
         assert!(state.apply(&[99]).is_none());
         let without_options = create.len() - 1;

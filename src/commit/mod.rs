@@ -18,6 +18,8 @@
 
 mod clear;
 mod entry;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod load;
 mod pace;
 mod writes;

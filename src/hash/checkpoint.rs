@@ -55,7 +55,8 @@ pub(crate) fn remove(home: &Home, id: u64) {
     }
 }
 
-fn header(home: &Home, id: u64, covers: u64) -> [u8; HEADER] {
+/// The header of a checkpoint.
+pub(super) fn header(home: &Home, id: u64, covers: u64) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -160,7 +161,8 @@ impl Checkpoint {
             let (sum, entries) = chunk.split_at_checked(SUM).unwrap_or((&chunk, &[]));
             let (entries, rest) = entries.as_chunks::<ENTRY>();
             let expected = checksum::bound(self.identity, at, chunk.get(SUM..).unwrap_or(&[]));
-            if *sum != expected.to_le_bytes() || !rest.is_empty() || entries.is_empty() {
+            let is_right = checksum::matches(sum, &expected.to_le_bytes()[..]);
+            if !is_right || !rest.is_empty() || entries.is_empty() {
                 return Err(damaged(at, "the checksum of a part of the index does not match"));
             }
             for bytes in entries {

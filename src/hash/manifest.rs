@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::segment::SegmentMeta;
 use super::slots::MOST_SLOTS;
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::log::EditLog;
@@ -123,7 +124,7 @@ impl Manifest {
 }
 
 impl Edit {
-    fn encode(&self, next_id: u64) -> Vec<u8> {
+    pub(super) fn encode(&self, next_id: u64) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |number: u64| varint::put(&mut out, number);
         put(self.persisted);
@@ -154,7 +155,7 @@ impl Default for Contents {
 }
 
 impl Contents {
-    fn snapshot(&self) -> Vec<u8> {
+    pub(super) fn snapshot(&self) -> Vec<u8> {
         let edit = Edit {
             persisted: self.persisted,
             removed: Vec::new(),
@@ -165,11 +166,11 @@ impl Contents {
     }
 
     /// Applies an edit; `None` if it is not a valid one.
-    fn apply(&mut self, mut bytes: &[u8]) -> Option<()> {
+    pub(super) fn apply(&mut self, mut bytes: &[u8]) -> Option<()> {
         let bytes = &mut bytes;
         self.persisted = self.persisted.max(varint::take(bytes)?);
         self.next_id = self.next_id.max(varint::take(bytes)?);
-        if self.next_id > MOST_IDS {
+        if self.next_id > MOST_IDS || self.persisted > MAX_SEQNO {
             return None;
         }
         for _ in 0..varint::take(bytes)? {
@@ -213,7 +214,7 @@ impl Contents {
     }
 
     /// Whether no two segments share a slot.
-    fn is_possible(&self) -> bool {
+    pub(super) fn is_possible(&self) -> bool {
         let mut places: Vec<_> = self
             .segments
             .values()
@@ -264,6 +265,10 @@ mod tests {
         assert!(apply(&edit(vec![segment(1, 0), segment(1, 5)])).is_none());
         assert!(apply(&edit(vec![segment(1, MOST_SLOTS as u32 - 1)])).is_none());
         assert!(apply(&Edit { removed: vec![1], ..Edit::default() }.encode(10)).is_none());
+        for (persisted, next_id) in [(MAX_SEQNO + 1, 10), (u64::MAX, 10), (1, MOST_IDS + 1)] {
+            let bytes = Edit { persisted, ..Edit::default() }.encode(next_id);
+            assert!(apply(&bytes).is_none(), "there could be no next number");
+        }
         let mut contents = Contents::default();
         contents.apply(&edit(vec![segment(1, 0), segment(2, 1)])).unwrap();
         assert!(!contents.is_possible());

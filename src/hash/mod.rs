@@ -8,6 +8,8 @@
 //! - the [`manifest`] says what files there are
 
 mod checkpoint;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod index;
 mod manifest;
 mod many;

@@ -41,6 +41,8 @@ const HEADER: usize = 64;
 const WATERMARK: usize = record::HEADER + 8;
 /// Where the snapshot begins.
 const FRONT: usize = HEADER + WATERMARK;
+/// No edit log will ever have had so many edits or files.
+const MOST_EDITS: u64 = 1 << 55;
 /// A new snapshot is due when the edits take more than this and more than four times the last snapshot.
 const SMALLEST_ROLL: u64 = 64 << 10;
 
@@ -318,6 +320,9 @@ fn read_file(path: &Path, bytes: &[u8], kind: EditKind, number: u64) -> Result<E
         count += 1;
         end += record.len();
     }
+    if count > MOST_EDITS {
+        return Err(Error::corruption(path, FRONT as u64, "there cannot be so many edits"));
+    }
     // Each edit is written after the one before it was synced: one behind the end proves damage too.
     let is_damaged = (end as u64) < synced || record::remains(bytes, end, identity, |_| true).proof;
     let synced = if planted(Bug::EndEditsAtDamage) { synced.min(end as u64) } else { synced };
@@ -358,10 +363,9 @@ fn read_header(path: &Path, bytes: &[u8], kind: EditKind, number: u64) -> Result
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("8 bytes"));
     let sum = u32::from_le_bytes(header[60..].try_into().expect("4 bytes"));
     let database = word(16);
-    if header[..8] != MAGIC
-        || word(24) != number
-        || sum != checksum::bound(identity(kind.name, database, number), 0, &header[..60])
-    {
+    let expected = checksum::bound(identity(kind.name, database, number), 0, &header[..60]);
+    let is_it = word(24) == number && number <= MOST_EDITS;
+    if header[..8] != MAGIC || !is_it || !checksum::matches(sum, expected) {
         return Err(Error::corruption(path, 0, "the header is damaged"));
     }
     let version = word(8) as u32;
@@ -377,7 +381,8 @@ fn identity(name: &str, database: u64, number: u64) -> u64 {
     hash::file_identity(database ^ hash::hash64(name.as_bytes()), number)
 }
 
-fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
+/// The path of a file of the edit log `name`.
+pub(super) fn path(dir: &Path, name: &str, number: u64) -> PathBuf {
     dir.join(format!("{name}-{number:06}"))
 }
 
@@ -456,6 +461,21 @@ mod tests {
     fn last(found: &Edits) -> usize {
         let bytes = found.edits.last().unwrap_or(&found.snapshot);
         usize::from_le_bytes(*bytes.first_chunk().unwrap())
+    }
+
+    #[test]
+    fn what_no_edit_and_no_file_can_follow_is_damage() {
+        let refused = |number: u64, edits: u64| {
+            let fs = MemoryFs::new();
+            fs.create_dir(dir()).unwrap();
+            let files: Arc<dyn Fs> = Arc::new(fs.clone());
+            EditLog::write_file(files, dir(), KIND, 7, number, edits, b"all").unwrap();
+            EditLog::read(&fs, dir(), KIND).map_err(|error| error.kind()).err()
+        };
+        assert_eq!(refused(MOST_EDITS, MOST_EDITS), None);
+        assert_eq!(refused(MOST_EDITS + 1, 0), Some(ErrorKind::Corruption));
+        assert_eq!(refused(u64::MAX, 0), Some(ErrorKind::Corruption));
+        assert_eq!(refused(1, MOST_EDITS + 1), Some(ErrorKind::Corruption));
     }
 
     #[test]

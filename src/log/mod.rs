@@ -13,6 +13,8 @@
 //! [`edits`] uses the same records for the small logs of edits that the catalog and the engines keep.
 
 pub(crate) mod edits;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod segment;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use super::record::{self, Record, RecordKind};
 use super::segment::{self, Header, SEGMENT_HEADER};
 use super::tail;
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::RecoveryMode;
@@ -375,7 +376,7 @@ fn fields<'a>(record: &Record<'a>) -> Option<Fields<'a>> {
     let synced = before.checked_sub(varint::take(&mut body)?)?;
     // A write takes at least a byte, so that no count can carry the numbers past their limit.
     let count = varint::take(&mut body).filter(|&count| count <= body.len() as u64)?;
-    Some(Fields { previous, synced, count, body })
+    (before + count <= MAX_SEQNO).then_some(Fields { previous, synced, count, body })
 }
 
 fn link(record: &Record<'_>) -> Option<Link> {
@@ -385,4 +386,20 @@ fn link(record: &Record<'_>) -> Option<Link> {
     let previous_end = varint::take(&mut body)?;
     let (last, len) = (record.seqno - 1, record.len() as u64);
     Some(Link { previous, previous_end, previous_last, last, len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_record_has_numbers_above_the_last_one() {
+        let count = |seqno, count: u8| {
+            let payload = &[0, 0, count, b'w', b'w'];
+            let record = Record { kind: RecordKind::Write, seqno, payload };
+            fields(&record).map(|fields| fields.count)
+        };
+        assert_eq!((count(1, 2), count(MAX_SEQNO, 1)), (Some(2), Some(1)));
+        assert_eq!((count(MAX_SEQNO, 2), count(1, 3), count(0, 1)), (None, None, None));
+    }
 }

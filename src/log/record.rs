@@ -16,6 +16,8 @@ use crate::planted::{Bug, planted};
 
 /// Bytes in front of the payload.
 pub(crate) const HEADER: usize = 24;
+/// What claims to be records, and is not, may cover a file so many times.
+const MOST_CLAIMS: usize = 16;
 /// The largest payload.
 pub(crate) const MAX_PAYLOAD: u64 = u32::MAX as u64;
 
@@ -97,9 +99,8 @@ pub(crate) fn parse(file: &[u8], offset: usize, identity: u64) -> Option<Record<
     }
     let length = (word(0) >> 32) as usize;
     let record = bytes.get(..HEADER.checked_add(length)?)?;
-    if checksum::bound(identity, offset as u64, &record[4..]) != word(0) as u32
-        && !planted(Bug::IgnoreRecordChecksum)
-    {
+    let sum = checksum::bound(identity, offset as u64, &record[4..]);
+    if !checksum::matches(word(0) as u32, sum) && !planted(Bug::IgnoreRecordChecksum) {
         return None;
     }
     let kind = RecordKind::from_u8(word(16) as u8)?;
@@ -112,7 +113,7 @@ pub(crate) struct Remains {
     /// Bytes from the end of the valid records to the end of the last trace of a record of this life; 0
     /// if there is none.
     pub(crate) bytes: u64,
-    /// Whether there is a later valid record for which `proves` holds.
+    /// Whether there is a later valid record for which `proves` holds; or there are more traces than there is time for.
     pub(crate) proof: bool,
 }
 
@@ -125,29 +126,46 @@ pub(crate) fn remains(
     mut proves: impl FnMut(&Record<'_>) -> bool,
 ) -> Remains {
     let mut found = Remains { bytes: 0, proof: false };
-    traces(file, end, identity, |offset, record| {
+    let are_all = traces(file, end, identity, |offset, record| {
         let past = offset + record.map_or(HEADER, Record::len);
         found.proof |= record.is_some_and(&mut proves);
         found.bytes = found.bytes.max((past.min(file.len()) - end) as u64);
     });
+    found.proof |= !are_all;
     found
 }
 
 /// Shows to `visit` what has the identity where records have it, from `from` on: the offset, and the record if it is valid.
+///
+/// False if it gave up: what claims to be records, and is not, covers the file many times over. No crash leaves that, and
+/// somebody who made it could have every byte checked once for each other one.
 pub(super) fn traces(
     file: &[u8],
     from: usize,
     identity: u64,
     mut visit: impl FnMut(usize, Option<&Record<'_>>),
-) {
+) -> bool {
     let pattern = identity.to_le_bytes();
     let mut at = from;
+    let mut patience = MOST_CLAIMS * file.len();
     while let Some(next) = find(file.get(at + 8..).unwrap_or_default(), pattern) {
         let offset = at + next;
         let record = parse(file, offset, identity);
+        if record.is_none() {
+            let Some(left) = patience.checked_sub(claimed(file, offset)) else { return false };
+            patience = left;
+        }
         visit(offset, record.as_ref());
         at = offset + record.map_or(1, |record| record.len());
     }
+    true
+}
+
+/// The bytes whose checksum is looked at for the record that may be at `offset`.
+fn claimed(file: &[u8], offset: usize) -> usize {
+    let length = |bytes: &[u8; 4]| HEADER.saturating_add(u32::from_le_bytes(*bytes) as usize);
+    let claimed = file.get(offset + 4..).and_then(|rest| rest.first_chunk()).map_or(0, length);
+    if claimed <= file.len() - offset { claimed } else { 0 }
 }
 
 /// Where `pattern` first occurs in `bytes`.
@@ -221,6 +239,22 @@ mod tests {
         }
         let moved: Vec<u8> = [&[0], &file[..]].concat();
         assert!(parse(&moved, 11, 99).is_none(), "a record at another offset is not valid");
+    }
+
+    #[test]
+    fn claims_upon_claims_are_damage() {
+        let claim = |file: &mut Vec<u8>, length: u32| {
+            file.extend_from_slice(&[0, 0, 0, 0]);
+            file.extend_from_slice(&length.to_le_bytes());
+            file.extend_from_slice(&99_u64.to_le_bytes());
+        };
+        for (length, is_damage) in [(8, false), (1000, true), (u32::MAX, false)] {
+            let mut file = Vec::new();
+            (0..1000).for_each(|_| claim(&mut file, length));
+            let seen = remains(&file, 0, 99, |_| true);
+            assert_eq!(seen.proof, is_damage, "{length}");
+            assert!(seen.bytes > 0);
+        }
     }
 
     #[test]

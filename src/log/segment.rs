@@ -470,7 +470,8 @@ fn front(database: u64, number: u64, capacity: u64) -> [u8; SECTOR] {
     bytes
 }
 
-fn header(database: u64, number: u64, capacity: u64) -> [u8; SEGMENT_HEADER as usize] {
+/// The header of segment `number`.
+pub(super) fn header(database: u64, number: u64, capacity: u64) -> [u8; SEGMENT_HEADER as usize] {
     let mut bytes = [0; SEGMENT_HEADER as usize];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -509,7 +510,8 @@ pub(crate) fn number_given(bytes: &[u8], database: u64) -> Option<u64> {
 fn is_header(bytes: &[u8; SEGMENT_HEADER as usize]) -> bool {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let sum = u32::from_le_bytes(bytes[60..].try_into().expect("4 bytes"));
-    bytes[..8] == MAGIC && sum == checksum::bound(identity(word(16), word(24)), 0, &bytes[..60])
+    let expected = checksum::bound(identity(word(16), word(24)), 0, &bytes[..60]);
+    bytes[..8] == MAGIC && checksum::matches(sum, expected)
 }
 
 /// Reads the header of the file of segment `number`.

@@ -42,7 +42,7 @@ use crate::base::{View, checksum};
 use crate::error::{Error, Result};
 use crate::vfs::{Access, File, Fs, Hint, Layer, remove_leftover};
 
-const NAME: &str = "tail.log";
+pub(super) const NAME: &str = "tail.log";
 const MAGIC: [u8; 8] = *b"TBD-TAIL";
 const FORMAT_VERSION: u32 = 1;
 const HEADER: usize = 64;
@@ -139,7 +139,7 @@ impl Header {
         let Some(bytes) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let sum = checksum::bound(word(16), 0, &bytes[..60]);
-        if bytes[..8] != MAGIC || (word(56) >> 32) as u32 != sum {
+        if bytes[..8] != MAGIC || !checksum::matches((word(56) >> 32) as u32, sum) {
             return Ok(None);
         }
         if word(16) != database {

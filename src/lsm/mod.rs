@@ -13,7 +13,7 @@ mod state;
 mod status;
 pub(crate) mod table;
 mod tree;
-mod values;
-mod version;
+pub(crate) mod values;
+pub(crate) mod version;
 
 pub(crate) use tree::Tree;

@@ -92,7 +92,7 @@ impl Footer {
             let (file, found) = (path.to_path_buf(), long(8));
             return Err(Error::NewerFormat { file, found, supported: VERSION });
         }
-        if long(68) != checksum::bound(identity, offset, &bytes[..68]) {
+        if !checksum::matches(long(68), checksum::bound(identity, offset, &bytes[..68])) {
             return damaged("the footer's checksum does not match");
         }
         let shape = Shape {

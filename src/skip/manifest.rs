@@ -112,7 +112,7 @@ impl Manifest {
 }
 
 impl Contents {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |number: u64| varint::put(&mut out, number);
         put(self.persisted);
@@ -126,7 +126,7 @@ impl Contents {
     }
 
     /// What was encoded; `None` if it cannot be.
-    fn decode(mut bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let bytes = &mut bytes;
         let (persisted, next_id) = (varint::take(bytes)?, varint::take(bytes)?);
         let mut parts: Vec<PartMeta> = Vec::new();

@@ -13,6 +13,8 @@ mod block;
 mod cursor;
 mod file;
 mod footer;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod links;
 mod load;
 mod manifest;

@@ -11,6 +11,8 @@
 //! Thread safety: plain data; [`publisher`] has a thread.
 
 mod encoding;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod publisher;
 mod spans;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::*;
 use crate::vfs::{Access, Fs, Layer, MemoryFs};
 use crate::{Database, ErrorKind, KeyspaceOptions};
 
-fn status() -> Status {
+pub(super) fn status() -> Status {
     let span = |smallest: &str, largest: &str| Span {
         smallest: smallest.into(),
         largest: largest.into(),

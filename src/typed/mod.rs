@@ -111,6 +111,8 @@ mod choices;
 mod compressed;
 mod cursor;
 mod decode_error;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod key;
 mod key_range;
 mod keyspace;

@@ -122,7 +122,8 @@ impl Footer {
             return damaged("the footer is cut off");
         };
         let (bytes, offset) = (&bytes[start..], len - own as u64);
-        if u32_at_end(&bytes[..own - 12]) != sum_of(bytes, identity, offset) || version == 0 {
+        let (sum, expected) = (u32_at_end(&bytes[..own - 12]), sum_of(bytes, identity, offset));
+        if !checksum::matches(sum, expected) || version == 0 {
             return damaged("the footer's checksum does not match, or it is another table's");
         }
         let numbers: Vec<u64> =

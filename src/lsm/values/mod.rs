@@ -28,6 +28,8 @@
 mod collection;
 mod cursor;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod placement;
 mod record;
 mod reference;

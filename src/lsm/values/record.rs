@@ -69,7 +69,7 @@ pub(super) fn check_header(bytes: &[u8], owner: Owner, path: &Path) -> Result<()
     if bytes[..8] != MAGIC {
         return damaged("the file does not begin like a value file");
     }
-    if u32_at(bytes, 60) != checksum::bound(owner.file, 0, &bytes[..60]) {
+    if !checksum::matches(u32_at(bytes, 60), checksum::bound(owner.file, 0, &bytes[..60])) {
         return damaged("the header is damaged, or it is another file's");
     }
     let found = u32_at(bytes, 8);
@@ -102,9 +102,8 @@ pub(super) fn len_of(front: &[u8; FRONT]) -> u64 {
 #[inline]
 pub(super) fn check(bytes: &[u8], identity: u64, offset: u64) -> Result<u64, Damage> {
     let (front, value) = bytes.split_first_chunk::<FRONT>().ok_or(Damage("a record is cut off"))?;
-    if u32_at(front, 0) != sum_of(identity, offset, front, value)
-        && !planted(Bug::IgnoreValueChecksum)
-    {
+    let is_whole = checksum::matches(u32_at(front, 0), sum_of(identity, offset, front, value));
+    if !is_whole && !planted(Bug::IgnoreValueChecksum) {
         return Err(Damage("a checksum does not match"));
     }
     if len_of(front) != value.len() as u64 {

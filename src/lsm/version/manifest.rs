@@ -56,9 +56,9 @@ pub(crate) struct Manifest {
 
 /// What a manifest holds besides the tables.
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
-    persisted: Seqno,
-    next_id: u64,
+pub(super) struct Numbers {
+    pub(super) persisted: Seqno,
+    pub(super) next_id: u64,
 }
 
 impl Default for Numbers {
@@ -93,6 +93,9 @@ impl Manifest {
                 .decode(bytes, found.version, home, &version)
                 .and_then(|edit| version.with(&edit.removed, &edit.added))
                 .ok_or_else(|| Error::corruption(path, 0, "an edit says what cannot be"))?;
+        }
+        if !version.is_countable() {
+            return Err(Error::corruption(path, 0, "there cannot be so many bytes or entries"));
         }
         let mut ids = HashSet::new();
         let tables = version.tables().map(|table| table.meta.id);
@@ -143,7 +146,7 @@ impl Manifest {
 }
 
 impl Numbers {
-    fn snapshot(&self, version: &Version) -> Vec<u8> {
+    pub(super) fn snapshot(&self, version: &Version) -> Vec<u8> {
         let runs = version.runs().iter();
         let all: Vec<_> = runs
             .flat_map(|run| run.tables().iter().map(|table| (run.place, Arc::clone(table))))
@@ -152,7 +155,7 @@ impl Numbers {
     }
 
     /// Reads an edit of `version`, in the format of version `format`.
-    fn decode(
+    pub(super) fn decode(
         &mut self,
         mut bytes: &[u8],
         format: u32,
@@ -228,7 +231,11 @@ impl Numbers {
     }
 }
 
-fn encode(numbers: Numbers, removed: &[u64], added: &[(Place, Arc<TableFile>)]) -> Vec<u8> {
+pub(super) fn encode(
+    numbers: Numbers,
+    removed: &[u64],
+    added: &[(Place, Arc<TableFile>)],
+) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, numbers.persisted);
     varint::put(&mut out, numbers.next_id);
@@ -419,6 +426,29 @@ mod tests {
         assert!(edit(most, most, most) && edit(0, 1, most));
         assert!(!edit(most + 1, 1, 1) && !edit(u64::MAX, 1, 1), "the next write would have none");
         assert!(!edit(1, 1, most + 1) && !edit(1, 2, 1));
+    }
+
+    #[test]
+    fn figures_that_cannot_be_added_up_are_damage() {
+        let home = sample::home();
+        let opened = |figure: u64| {
+            let table = |id: u64, key: &[u8]| {
+                let meta = sample::table(&home, id, (key, key), 100, 1).meta.clone();
+                let meta = TableMeta { len: figure, entries: figure, ..meta };
+                (NEWEST, TableFile::with_values(meta, Vec::new(), Arc::clone(&home)))
+            };
+            let numbers = Numbers { persisted: 1, next_id: 10 };
+            let bytes = encode(numbers, &[], &[table(4, b"a"), table(5, b"b")]);
+            let home = sample::home();
+            let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+            let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
+            edits.append(&bytes, Vec::new).unwrap();
+            Manifest::open(&home, DATABASE).map(drop).map_err(|error| error.kind())
+        };
+        assert_eq!(opened(1 << 40), Ok(()));
+        for figure in [1 << 59, 1 << 63, u64::MAX] {
+            assert_eq!(opened(figure), Err(crate::ErrorKind::Corruption));
+        }
     }
 
     #[test]

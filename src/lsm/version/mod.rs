@@ -1,8 +1,10 @@
 //! Which tables make up the tree: immutable versions, and the manifest that records each change.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod manifest;
 mod run;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod sample;
 mod table_file;
 
@@ -98,6 +100,15 @@ impl Version {
         values.drop_unused();
         runs.sort_by_key(|run| run.place.age());
         (gone == removed.len()).then_some(Self { runs, values })
+    }
+
+    /// Whether files and entries are few enough to be added up, whatever is added to them later.
+    pub(crate) fn is_countable(&self) -> bool {
+        const MOST: u64 = 1 << 60;
+        let figures = |meta: &TableMeta| [meta.len, meta.entries, meta.tombstones, meta.ranges];
+        let tables = self.tables().flat_map(|table| figures(&table.meta));
+        let values = self.values.files().map(|file| file.len());
+        tables.chain(values).try_fold(0_u64, u64::checked_add).is_some_and(|sum| sum <= MOST)
     }
 
     /// The error for an entry whose value is apart, but not in any value file there is.

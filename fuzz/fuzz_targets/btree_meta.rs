@@ -1,0 +1,5 @@
+//! The meta pages of a B+ tree.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| turbidite::fuzzing::btree_meta(bytes));

@@ -1,0 +1,5 @@
+//! A value of a typed keyspace.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| turbidite::fuzzing::typed_value(bytes));

@@ -1,0 +1,255 @@
+//! A whole database of which some bytes are others: opened, read in all ways, verified, written to, and closed.
+//!
+//! ```text
+//! input  := change, change ...
+//! change := file u8, offset u32, count u8, bytes         so many bytes, up to 63, in the place of what is there
+//!         | file u8, offset u32, count u8 from 192 on    the file is cut off at the offset
+//! ```
+//! Files are counted by their paths, offsets from the front of the file, both modulo as many as there are, without the zeros that a file
+//! ends with. It may be refused, and may have
+//! other data; nobody may panic, go on for ever, or take much more memory than the files.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use crate::builder::DatabaseBuilder;
+use crate::database::Database;
+use crate::error::{ErrorKind, Result};
+use crate::keyspace::Keyspace;
+use crate::options::{Compression, KeyspaceOptions, MIN_MEMORY_BUDGET};
+use crate::reducer::Reducer;
+use crate::vfs::{Layer, MemoryFs};
+
+const PATH: &str = "/db";
+/// The most bytes of one change.
+const MOST_BYTES: usize = 64;
+/// Counts from here on cut a file off.
+const CUT: u8 = 192;
+/// So many keys that there were are looked for.
+const KEYS: u32 = 40;
+
+/// The database before it is changed.
+static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
+    let fs = MemoryFs::new();
+    make(&fs).expect("a sample can be made");
+    let used = |bytes: Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).map_or(1, |at| at + 1);
+    let files = fs.files().into_iter().map(|(path, bytes)| (path, used(bytes))).collect();
+    Sample { fs, files }
+});
+
+struct Sample {
+    fs: MemoryFs,
+    /// How many bytes each file has before the zeros at its end, at least one.
+    files: Vec<(PathBuf, usize)>,
+}
+
+/// Changes a database as the input says, and uses what is left of it.
+pub(super) fn changed(input: &[u8]) {
+    let fs = SAMPLE.fs.fork();
+    let mut rest = input;
+    while let Some(change) = Change::take(&mut rest) {
+        change.apply(&fs);
+    }
+    let bytes = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
+    refused_or(used(&fs, bytes));
+}
+
+/// What becomes of a file.
+struct Change<'a> {
+    path: &'static Path,
+    offset: usize,
+    /// `None`: it ends there.
+    bytes: Option<&'a [u8]>,
+}
+
+impl<'a> Change<'a> {
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let ([file, offset @ .., count], rest) = input.split_first_chunk::<6>()?;
+        let (path, used) = &SAMPLE.files[usize::from(*file) % SAMPLE.files.len()];
+        let offset = u32::from_le_bytes([offset[0], offset[1], offset[2], offset[3]]) as usize;
+        let offset = offset % used;
+        let count = (*count < CUT).then_some(usize::from(*count) % MOST_BYTES);
+        let (bytes, rest) = rest.split_at(count.unwrap_or(0).min(rest.len()));
+        *input = rest;
+        Some(Self { path, offset, bytes: count.map(|_| bytes) })
+    }
+
+    fn apply(&self, fs: &MemoryFs) {
+        let files = fs.files();
+        let file = files.into_iter().find(|(path, _)| path == self.path);
+        let (_, mut content) = file.expect("no file is taken away");
+        match self.bytes {
+            None => content.truncate(self.offset),
+            Some(bytes) => {
+                let room = content.get_mut(self.offset..).unwrap_or_default();
+                let count = bytes.len().min(room.len());
+                room[..count].copy_from_slice(&bytes[..count]);
+            }
+        }
+        fs.write_file(self.path, &content).expect("memory takes it");
+    }
+}
+
+fn builder(fs: &MemoryFs) -> DatabaseBuilder {
+    Database::builder(PATH)
+        .file_system(Arc::new(fs.clone()))
+        .memory_budget(MIN_MEMORY_BUDGET)
+        .background_threads(1)
+        .log_layer(Layer::Positional)
+}
+
+/// The keyspaces: every engine, files that lend their bytes and others, and what an LSM-tree may have besides.
+fn keyspaces() -> [(&'static str, KeyspaceOptions); 7] {
+    let blocks = Layer::BlockCache { block_size: 4096, pages: 16 };
+    [
+        ("lsm", KeyspaceOptions::lsm().layer(Layer::Mmap).data_block_size(512)),
+        (
+            "values",
+            KeyspaceOptions::lsm()
+                .layer(Layer::Positional)
+                .separate_values(64)
+                .compression(&[Compression::Lz4]),
+        ),
+        ("hash", KeyspaceOptions::hash().layer(Layer::Positional)),
+        ("btree", KeyspaceOptions::btree().layer(blocks)),
+        ("mapped btree", KeyspaceOptions::btree().layer(Layer::Mmap)),
+        ("skip", KeyspaceOptions::skip().layer(Layer::Positional).reducer(Reducer::Concat)),
+        ("mapped skip", KeyspaceOptions::skip().layer(Layer::Mmap).step_unit(2)),
+    ]
+}
+
+fn key(number: u32) -> String {
+    format!("key {:05}", number * 7)
+}
+
+/// Writes of all kinds: in files of all kinds, and in the log.
+fn make(fs: &MemoryFs) -> Result<()> {
+    let db = builder(fs).open()?;
+    for (name, options) in keyspaces() {
+        let keyspace = db.keyspace(name, options)?;
+        for number in 0..KEYS {
+            keyspace.put(key(number), vec![number as u8; 10 + number as usize * 5])?;
+        }
+        keyspace.persist()?;
+        keyspace.delete(key(3))?;
+        keyspace.put("large", vec![b'v'; 5000])?;
+        if keyspace.delete_range(key(10)..key(12)).is_err() {
+            keyspace.put(key(10), "again")?;
+        }
+        keyspace.persist()?;
+        if name.starts_with("mapped") {
+            keyspace.compact()?;
+        }
+    }
+    db.settle()?;
+    for (name, _) in keyspaces() {
+        db.open_keyspace(name)?.put("last", "in the log")?;
+    }
+    let mut batch = db.batch();
+    batch.put(&db.open_keyspace("lsm")?, "batch", "1").delete(&db.open_keyspace("skip")?, key(5));
+    batch.commit()?;
+    db.close()
+}
+
+/// What was given, unless it was refused. A panic in the background is one here.
+fn refused_or<T>(result: Result<T>) -> Option<T> {
+    let error = match result {
+        Ok(given) => return Some(given),
+        Err(error) => error,
+    };
+    assert!(!error.to_string().contains("panicked"), "{error}");
+    let is_likely = matches!(
+        error.kind(),
+        ErrorKind::Corruption
+            | ErrorKind::NewerFormat
+            | ErrorKind::NotADatabase
+            | ErrorKind::Invalid
+            | ErrorKind::Unsupported
+            | ErrorKind::Poisoned
+            | ErrorKind::NoSpace
+    );
+    assert!(is_likely, "bytes are no reason for {:?}: {error}", error.kind());
+    None
+}
+
+/// Does with a database whatever can be done. No keyspace may have more records than its files, `bytes` in all, have room for.
+fn used(fs: &MemoryFs, bytes: usize) -> Result<()> {
+    let db = builder(fs).open()?;
+    let names = db.keyspaces().into_iter().map(|keyspace| keyspace.name);
+    let keyspaces: Vec<_> = names.filter_map(|name| refused_or(db.open_keyspace(&name))).collect();
+    keyspaces.iter().for_each(|keyspace| read(keyspace, bytes));
+    refused_or(db.verify());
+    let _ = (db.stats(), db.status());
+    for keyspace in &keyspaces {
+        for number in 0..5 {
+            refused_or(keyspace.put(key(3 * number), "new"));
+            refused_or(keyspace.delete(key(3 * number + 1)));
+        }
+        refused_or(keyspace.persist());
+        refused_or(keyspace.compact());
+    }
+    refused_or(db.keyspace("one more", KeyspaceOptions::hash()));
+    refused_or(db.settle());
+    keyspaces.iter().for_each(|keyspace| read(keyspace, bytes));
+    let _ = keyspaces.iter().map(Keyspace::stats).count();
+    drop(keyspaces);
+    refused_or(db.close());
+    Ok(())
+}
+
+/// Reads a keyspace in all ways.
+fn read(keyspace: &Keyspace, bytes: usize) {
+    let keys: Vec<_> = (0..KEYS).map(key).chain(["large".into(), "zzz".into()]).collect();
+    keys.iter().for_each(|key| drop(refused_or(keyspace.get(key))));
+    refused_or(keyspace.multi_get(&keys));
+    refused_or(keyspace.get_all(&keys[1]));
+    refused_or(keyspace.count());
+    for position in [0, 7, 1 << 40] {
+        refused_or(keyspace.nth(position));
+    }
+    refused_or(keyspace.rank(&keys[8]));
+    walk(keyspace.iter(), bytes);
+    walk(keyspace.iter().rev(), bytes);
+    walk(keyspace.range(keys[4].as_str()..keys[20].as_str()), bytes);
+    walk(keyspace.prefix("key 000").rev(), bytes);
+    walk(keyspace.iter().keys(), bytes);
+    let Some(mut cursor) = refused_or(keyspace.cursor()) else { return };
+    for key in keys.iter().step_by(5) {
+        refused_or(cursor.seek(key));
+        for _ in 0..3 {
+            refused_or(cursor.next());
+        }
+        for _ in 0..4 {
+            refused_or(cursor.prev());
+        }
+    }
+}
+
+/// Goes on until the end or the first error. Each record takes a byte of some file at least.
+fn walk<T>(items: impl Iterator<Item = Result<T>>, bytes: usize) {
+    let read = items.map(refused_or).take_while(Option::is_some).count();
+    assert!(read <= bytes, "{read} records of {bytes} bytes");
+}
+
+/// Changes to begin with: some to the front, the middle and the end of each file, and to the fronts of its pages.
+#[cfg(test)]
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let change = |file: usize, offset: usize, bytes: &[u8]| {
+        let offset = (offset as u32).to_le_bytes();
+        [&[file as u8][..], &offset, &[bytes.len() as u8], bytes].concat()
+    };
+    let mut seeds = Vec::new();
+    for (file, (_, used)) in SAMPLE.files.iter().enumerate() {
+        let end = used.saturating_sub(9);
+        seeds.push(
+            [
+                change(file, 17, &[0xff]),
+                change(file, used / 2, &[0; 8]),
+                change(file, end, &[0x80]),
+            ]
+            .concat(),
+        );
+        seeds.extend((4096..*used).step_by(4096).map(|page| change(file, page + 6, &[1; 3])));
+    }
+    seeds
+}
