@@ -2,6 +2,8 @@
 //!
 //! Directory operations are plain calls; a file is opened once and then handed to the [`Layer`] that was
 //! asked for; blocks and page caches are made of these by [`LayeredFs`](super::LayeredFs). New files and directories are the owner's alone (modes 0600 and 0700).
+//! Only regular files are opened: a symbolic link in the place of one is not followed, and a pipe or a device is not waited for.
+//! Links to directories on the way are.
 //!
 //! Thread safety: there is no state but the counters.
 
@@ -10,6 +12,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 use super::counters::{IoStats, Registry};
 use super::direct::DirectFile;
@@ -49,6 +53,26 @@ fn directory(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
+/// Options that do not follow a link in the place of the file.
+fn unlinked() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+/// An error unless the path leads to a regular file. Opening something else might wait for ever.
+fn check_regular(path: &Path) -> io::Result<()> {
+    let kind = fs::symlink_metadata(path)?.file_type();
+    match kind.is_file() {
+        true => Ok(()),
+        false if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        false if kind.is_symlink() => {
+            Err(io::Error::other("it is a symbolic link, which is not followed"))
+        }
+        false => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -68,13 +92,10 @@ impl Drop for Lock {
 impl Fs for DiskFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         let layer = layer.raw()?;
-        let failed = |source| Error::io("open", path, None, source);
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(access == Access::Write).open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
-        self.handle(file, path, layer)
+        let mut options = unlinked();
+        options.read(true).write(access == Access::Write);
+        let file = check_regular(path).and_then(|()| options.open(path));
+        self.handle(file.map_err(|source| Error::io("open", path, None, source))?, path, layer)
     }
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
@@ -140,17 +161,19 @@ impl Fs for DiskFs {
 
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         let failed = |source| Error::io("lock", path, None, source);
-        let mut options = OpenOptions::new();
+        let mut options = unlinked();
         options.read(true);
         if access == Access::Write {
             options.write(true).create(true).truncate(false).mode(0o600);
         }
-        let file = match options.open(path) {
-            Err(error) if access == Access::Read && error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Box::new(()));
-            }
-            file => file.map_err(failed)?,
+        let file = match check_regular(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match access {
+                Access::Read => return Ok(Box::new(())),
+                Access::Write => options.open(path),
+            },
+            checked => checked.and_then(|()| options.open(path)),
         };
+        let file = file.map_err(failed)?;
         let taken = match access {
             Access::Write => file.try_lock(),
             Access::Read => file.try_lock_shared(),
@@ -171,7 +194,7 @@ impl Fs for DiskFs {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -187,6 +210,38 @@ mod tests {
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join("data")), 0o600);
         assert_eq!(mode(&dir.join("lock")), 0o600);
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let (fs, path) = (DiskFs::new(), |name: &str| root.path().join(name));
+        std::fs::write(path("file"), "bytes").unwrap();
+        symlink(path("file"), path("link")).unwrap();
+        symlink(path("nowhere"), path("dangling")).unwrap();
+        let pipe = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), pipe, 0o600.into(), 0).unwrap();
+        for (name, why) in [
+            ("link", "symbolic link"),
+            ("dangling", "symbolic link"),
+            ("pipe", "not a regular file"),
+            (".", "directory"),
+        ] {
+            for access in [Access::Read, Access::Write] {
+                let opened = fs.open(&path(name), access, Layer::Positional).map(drop);
+                let locked = fs.lock(&path(name), access).map(drop);
+                for error in [opened.unwrap_err(), locked.unwrap_err()] {
+                    assert!(error.to_string().contains(why), "{name}: {error}");
+                }
+            }
+        }
+        // What would be made must not be there, not even as a link.
+        assert!(fs.create(&path("dangling"), Layer::Positional).is_err());
+        assert!(!path("nowhere").exists());
+        // A link goes away by itself, and directories may be links.
+        fs.remove(&path("link")).unwrap();
+        symlink(root.path(), path("dir")).unwrap();
+        fs.open(&path("dir/file"), Access::Write, Layer::Mmap).unwrap();
     }
 
     #[test]

@@ -271,6 +271,28 @@ fn arrows_run_down() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
+/// The files of the library that the first column of a table names.
+fn tabled_files(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+        .map(|(file, _)| file)
+        .filter(|file| file.ends_with(".rs"))
+        .collect()
+}
+
+#[test]
+fn the_inventory_of_unsafe_code_is_complete() {
+    let text = include_str!("../../SECURITY.md");
+    assert_eq!(tabled_files(text), UNSAFE, "the table in SECURITY.md has other files");
+    let library = library();
+    let needs_it = |path: &&str| {
+        library.iter().any(|source| source.path == **path && names(&source.code, "unsafe"))
+    };
+    let needless: Vec<_> = UNSAFE.iter().filter(|path| !needs_it(path)).collect();
+    assert!(needless.is_empty(), "nothing is unsafe in {needless:?}");
+    assert_eq!(tabled_files("| `a.rs` | b |\n| `c` | `d.rs` |\n`e.rs`"), ["a.rs"]);
+}
+
 #[test]
 fn a_planted_arrow_is_found() {
     let planted: &[(&str, &str, &str)] = &[
