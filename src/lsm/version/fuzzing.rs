@@ -1,7 +1,5 @@
 //! What fuzzers do with the manifest of an LSM-tree.
 
-use std::sync::Arc;
-
 use super::manifest::Numbers;
 use super::{LEVELS, Place, TableMeta, Version, sample};
 use crate::base::varint;
@@ -42,6 +40,8 @@ fn metas(version: &Version) -> Vec<(Place, TableMeta)> {
 /// Manifests as they are written, as a beginning for fuzzers.
 #[cfg(test)]
 pub(crate) mod seeds {
+    use std::sync::Arc;
+
     use super::super::TableFile;
     use super::super::manifest::encode;
     use super::*;

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Home, TableFile, TableMeta};
+use super::Home;
+#[cfg(test)]
+use super::{TableFile, TableMeta};
+#[cfg(test)]
 use crate::base::Seqno;
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
@@ -27,6 +30,7 @@ pub(crate) fn home_on(fs: Arc<dyn Fs>) -> Arc<Home> {
 }
 
 /// A table of `len` bytes with the keys from `smallest` to `largest`, all written at `seqno`.
+#[cfg(test)]
 pub(crate) fn table(
     home: &Arc<Home>,
     id: u64,
