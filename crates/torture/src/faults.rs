@@ -39,6 +39,8 @@ const SHORT: usize = 37;
 const MISPLACED: u64 = 4096;
 /// How many storms there are for each setting.
 const STORMS: u64 = 20;
+/// How much room there is on disks that become full.
+const ROOMS: [u64; 3] = [0, 20_000, 200_000];
 /// Parts of the names of files whose sync is lost.
 const SYNCED: [&str; 9] =
     [".table", ".values", ".log", "catalog", "manifest", ".data", ".index", "tree", ".sorted"];
@@ -64,6 +66,13 @@ pub enum Trouble {
         /// A part of the name.
         name: &'static str,
     },
+    /// From this step on the disk has room for so many bytes more, until it has as many as are wanted.
+    Full {
+        /// The number of the step.
+        step: usize,
+        /// The bytes.
+        room: u64,
+    },
     /// One call in so many fails, of any kind.
     Storm {
         /// More calls are a weaker storm.
@@ -85,6 +94,7 @@ impl Trouble {
             Self::Call { operation, effect: Effect::Flip(_), .. } => format!("{operation} flip"),
             Self::Call { operation, effect, .. } => format!("{operation} {}", effect_name(effect)),
             Self::LostSync { name, .. } => format!("sync lost:{}", name.trim_start_matches('.')),
+            Self::Full { .. } => "any full-disk".into(),
             Self::Storm { .. } => "any storm".into(),
         }
     }
@@ -130,6 +140,7 @@ impl fmt::Display for Trouble {
                 write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))
             }
             Self::LostSync { step, name } => write!(f, "lost-sync:{step}:{name}"),
+            Self::Full { step, room } => write!(f, "full:{step}:{room}"),
             Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
         }
     }
@@ -163,6 +174,9 @@ impl FromStr for CaseId {
                     step: step.parse().ok()?,
                     name: SYNCED.into_iter().find(|known| *known == name)?,
                 },
+                ["full", step, room] => {
+                    Trouble::Full { step: step.parse().ok()?, room: room.parse().ok()? }
+                }
                 ["storm", calls, seed] => {
                     Trouble::Storm { calls: calls.parse().ok()?, seed: seed.parse().ok()? }
                 }
@@ -289,6 +303,11 @@ impl Run {
                 self.faulty.arm(Fault { after, times, ..Fault::new(operation, effect) });
             }
             Some(Trouble::LostSync { step, name }) if at == step => self.memory.lose_sync(name),
+            Some(Trouble::Full { step, room }) if at == step => {
+                let files = self.memory.files();
+                let used: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+                self.memory.quota(Some(used + room));
+            }
             Some(Trouble::Storm { calls, seed }) => {
                 self.faulty.disarm();
                 for operation in Operation::ALL {
@@ -302,11 +321,16 @@ impl Run {
         }
     }
 
+    fn repair(&self) {
+        self.faulty.disarm();
+        self.memory.quota(None);
+    }
+
     /// Tries something until it succeeds: first with what is wrong, then with a disk that is repaired.
     fn persevere<T>(&mut self, what: &str, attempt: impl Fn(&mut Self) -> Result<T>) -> T {
         for number in 0..2 * ATTEMPTS {
             if number == ATTEMPTS {
-                self.faulty.disarm();
+                self.repair();
             }
             match attempt(self) {
                 Ok(done) => return done,
@@ -507,7 +531,7 @@ impl Run {
     /// The end: without faults everything is there, after a kill and after a power loss.
     fn finish(mut self) {
         drop(self.db.take());
-        self.faulty.disarm();
+        self.repair();
         let promised = self.history.promised();
         let at = self.memory.operations();
         for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::Random(at as u64)] {
@@ -566,8 +590,18 @@ fn effects(operation: Operation, seed: u64) -> Vec<Effect> {
     effects
 }
 
-/// All that can go wrong in the workload of a setting.
-fn troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> {
+/// What can go wrong between calls, or with all of them.
+fn large_troubles() -> Vec<Trouble> {
+    let steps = || 0..=WORKLOAD.len();
+    let lost = steps().flat_map(|step| SYNCED.map(|name| Trouble::LostSync { step, name }));
+    let full = steps().flat_map(|step| ROOMS.map(|room| Trouble::Full { step, room }));
+    let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
+    let storms = calls.zip(0..STORMS).map(|(calls, seed)| Trouble::Storm { calls, seed });
+    lost.chain(full).chain(storms).collect()
+}
+
+/// Whatever single call can go wrong in the workload of a setting.
+fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> {
     let mut all = Vec::new();
     for &(operation, count) in calls {
         for after in 0..count {
@@ -577,10 +611,6 @@ fn troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> {
             }
         }
     }
-    let steps = 0..=WORKLOAD.len();
-    all.extend(steps.flat_map(|step| SYNCED.map(|name| Trouble::LostSync { step, name })));
-    let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
-    all.extend(calls.zip(0..STORMS).map(|(calls, seed)| Trouble::Storm { calls, seed }));
     all
 }
 
@@ -591,7 +621,8 @@ fn attempt(id: CaseId) -> Report {
         simulated(setting.seed, || {
             let mut run = Run::new(setting, Some(trouble));
             run.run();
-            let fired = run.faulty.fired();
+            // What is not a call that fails shows in what was told.
+            let fired = run.faulty.fired().max(run.told.len() as u64);
             let calls: u64 = Operation::ALL.iter().map(|&kind| run.faulty.calls(kind)).sum();
             run.finish();
             (fired, calls)
@@ -616,12 +647,20 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
         Ok(calls) => calls,
         Err(report) => return report,
     };
-    let troubles = troubles(setting, &calls);
-    let cases = dice::shuffled(troubles.len(), setting.seed)
-        .take(troubles.len().div_ceil(effort.every))
+    let (large, small) = (large_troubles(), small_troubles(setting, &calls));
+    let chosen = |troubles: &[Trouble], every: usize| {
+        let few = troubles.len().div_ceil(every);
+        let order = dice::shuffled(troubles.len(), setting.seed).take(few);
+        order.map(|at| troubles[at]).collect::<Vec<_>>()
+    };
+    // There are few of the large ones: more of them are tried.
+    let large = chosen(&large, effort.every.div_ceil(10));
+    let cases = large
+        .into_iter()
+        .chain(chosen(&small, effort.every))
         .enumerate()
         .take_while(|(tried, _)| *tried == 0 || go_on())
-        .map(|(_, at)| CaseId { setting, trouble: troubles[at] });
+        .map(|(_, trouble)| CaseId { setting, trouble });
     parallel::each(cases, attempt)
 }
 
@@ -639,7 +678,8 @@ mod tests {
     #[test]
     fn the_name_of_a_case_is_read_again() {
         let setting = Setting::new(7, Layer::Mmap);
-        for trouble in troubles(setting, &Operation::ALL.map(|operation| (operation, 2))) {
+        let small = small_troubles(setting, &Operation::ALL.map(|operation| (operation, 2)));
+        for trouble in large_troubles().into_iter().chain(small) {
             let id = CaseId { setting, trouble };
             assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
         }

@@ -23,6 +23,8 @@ pub struct Report {
     pub fired: BTreeMap<String, u64>,
     /// Other sums, by name.
     pub counts: BTreeMap<&'static str, u64>,
+    /// The most there was of something, by name.
+    pub most: BTreeMap<&'static str, u64>,
     /// What was wrong.
     pub violations: Vec<Violation>,
 }
@@ -38,6 +40,12 @@ impl Report {
     /// Adds to one of the other sums.
     pub fn count(&mut self, name: &'static str, more: u64) {
         *self.counts.entry(name).or_default() += more;
+    }
+
+    /// Notes that there was so much of something.
+    pub fn peak(&mut self, name: &'static str, there: u64) {
+        let most = self.most.entry(name).or_default();
+        *most = there.max(*most);
     }
 
     /// Notes that a fault had its effect so many times.
@@ -58,6 +66,7 @@ impl AddAssign for Report {
         self.operations += other.operations;
         other.fired.into_iter().for_each(|(fault, times)| self.fire(fault, times));
         other.counts.into_iter().for_each(|(name, more)| self.count(name, more));
+        other.most.into_iter().for_each(|(name, there)| self.peak(name, there));
         self.violations.extend(other.violations);
     }
 }

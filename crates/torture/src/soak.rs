@@ -235,7 +235,7 @@ fn space(dir: &Path) -> std::io::Result<u64> {
 }
 
 /// Runs the load of a setting on a database in `dir`, which is empty, for as long as it is to `go_on`, and at least once. A case is an opening of some seconds, an operation a
-/// put, a deletion or a get. The most memory, files and space are counted, in MiB and files.
+/// put, a deletion or a get. The most memory, files and space are noted, in MiB and files.
 pub fn run(setting: Setting, dir: &Path, go_on: impl Fn() -> bool) -> Report {
     let path = dir.join("db");
     let versions = [Versions::new(), Versions::new()];
@@ -254,9 +254,9 @@ pub fn run(setting: Setting, dir: &Path, go_on: impl Fn() -> bool) -> Report {
     }
     report.operations = world.operations.load(Ordering::Relaxed);
     let [memory, files, space] = most;
-    report.count("MiB of memory", memory >> 20);
-    report.count("open files", files);
-    report.count("MiB on disk", space >> 20);
+    report.peak("MiB of memory", memory >> 20);
+    report.peak("open files", files);
+    report.peak("MiB on disk", space >> 20);
     report
 }
 

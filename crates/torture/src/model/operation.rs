@@ -125,6 +125,11 @@ fn fill_len() -> impl Strategy<Value = usize> {
     prop_oneof![1 => 200_usize..1000, 4 => 2000_usize..30_000]
 }
 
+/// The length of the values of a load: with the longer ones tables are not small.
+fn load_len() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => 1_usize..10_000, 1 => 50_000_usize..150_000]
+}
+
 fn bounds() -> impl Strategy<Value = Bounds> {
     let end = || {
         prop_oneof![
@@ -162,7 +167,7 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
             |(keyspace, key, before, steps, old)| Walk { keyspace, key, before, steps, old }
         ),
         3 => keyspace().prop_map(Clear),
-        3 => (keyspace(), btree_set(key(), 1..20), 1..10_000_usize)
+        3 => (keyspace(), btree_set(key(), 1..20), load_len())
             .prop_map(|(keyspace, keys, len)| Load { keyspace, keys, len }),
         5 => Just(TakeSnapshot),
         3 => (0_usize..8).prop_map(DropSnapshot),

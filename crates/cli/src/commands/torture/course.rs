@@ -179,14 +179,14 @@ impl Teller {
     }
 
     fn json(&self, seconds: f64) -> Value {
-        let Report { cases, operations, fired, counts, violations } = &self.sum;
+        let Report { cases, operations, fired, counts, most, violations } = &self.sum;
         let mut line = json!({
             "mode": self.mode, "cases": cases, "operations": operations,
             "faults_fired": self.sum.faults_fired(), "violations": violations.len(),
             "mutants_planted": 0, "mutants_caught": 0, "seconds": seconds, "seeds": self.seeds.len(),
         });
         let object = line.as_object_mut().expect("it is one");
-        for (&name, &count) in counts {
+        for (&name, &count) in counts.iter().chain(most) {
             object.insert(name.into(), count.into());
         }
         let fired: Map<_, _> =
@@ -199,9 +199,10 @@ impl Teller {
     }
 
     fn sentence(&self, seconds: f64) -> String {
-        let Report { cases, operations, counts, violations, .. } = &self.sum;
-        let others: String =
-            counts.iter().map(|(name, &count)| format!(", {} {name}", Count(count))).collect();
+        let Report { cases, operations, counts, most, violations, .. } = &self.sum;
+        let counts = counts.iter().map(|(name, &count)| format!(", {} {name}", Count(count)));
+        let most = most.iter().map(|(name, &there)| format!(", at most {} {name}", Count(there)));
+        let others: String = counts.chain(most).collect();
         format!(
             "{}: {} cases, {} operations{others}, {} seeds, {:.1} min: {} violations",
             self.mode,
