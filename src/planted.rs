@@ -228,7 +228,7 @@ mod planting {
     use std::str::FromStr;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use super::Bug;
+    use crate::planted::Bug;
 
     /// The bug that is planted, counted from 1; 0 if there is none.
     static PLANTED: AtomicU8 = AtomicU8::new(0);

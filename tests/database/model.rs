@@ -23,9 +23,9 @@ fn random_histories_give_the_answers_of_the_model() {
         let report = match case % 5 {
             4 => {
                 let layer = disk[(case / 5) as usize % disk.len()];
-                model::run(Setting::new(seed, layer), Some(dir.path()))
+                model::run(Setting::new(seed, layer), Some(dir.path()), model::SHORTER)
             }
-            _ => model::run(Setting::new(seed, memory[at % memory.len()]), None),
+            _ => model::run(Setting::new(seed, memory[at % memory.len()]), None, model::SHORTER),
         };
         assert!(report.violations.is_empty(), "{:?}", report.violations);
         sum += report;

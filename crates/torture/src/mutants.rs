@@ -34,13 +34,13 @@ pub struct Caught {
 pub type Attempt<'a> = &'a dyn Fn(Setting, &(dyn Fn() -> bool + Sync)) -> Report;
 
 /// Plants a bug, or none, and runs all modes in turn, with `kill` among them, until something is wrong or the time is over, in settings
-/// that a seed begins with. The bug stays planted.
+/// that a seed begins with, over files of one layer after the other. The bug stays planted.
 pub fn hunt(bug: Option<Bug>, seed: u64, time: Duration, kill: Attempt<'_>) -> Result<u64, Caught> {
     plant(bug);
     let modes: [(&'static str, Attempt<'_>); 6] = [
         ("crash", &|setting, go_on| crash::run(setting, CUTS, go_on)),
         ("model", &|setting, go_on| {
-            while_going(setting, go_on, |setting| model::run(setting, None))
+            while_going(setting, go_on, |setting| model::run(setting, None, 0))
         }),
         ("faults", &|setting, go_on| faults::run(setting, FAULTS, go_on)),
         ("flip", &|setting, go_on| flip::run(setting, FLIPS, go_on)),
@@ -48,7 +48,9 @@ pub fn hunt(bug: Option<Bug>, seed: u64, time: Duration, kill: Attempt<'_>) -> R
         ("kill", kill),
     ];
     let (begun, mut cases) = (Instant::now(), 0);
-    for (seed, layer) in (seed..).zip(layers().into_iter().cycle()) {
+    let layers = layers();
+    let first = seed.saturating_sub(1) as usize % layers.len();
+    for (seed, layer) in (seed..).zip(layers.into_iter().cycle().skip(first)) {
         // On all engines at once, and then on each alone.
         let each = [vec![Engines::All; 4], Engines::each()].concat();
         let engines = each[(seed % each.len() as u64) as usize];

@@ -15,16 +15,25 @@ pub(super) struct Value {
 }
 
 impl Value {
+    /// Eight bytes that follow from the number, and that no compression makes smaller.
+    fn word(self, at: usize) -> [u8; 8] {
+        // The output function of SplitMix64.
+        let mut word =
+            (self.number << 32).wrapping_add(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (word ^ (word >> 27)).to_le_bytes()
+    }
+
     pub(super) fn bytes(self) -> Vec<u8> {
-        let mut bytes = self.number.to_le_bytes().repeat(self.len.div_ceil(8));
+        let mut bytes = Vec::with_capacity(self.len + 8);
+        (0..self.len.div_ceil(8)).for_each(|at| bytes.extend(self.word(at)));
         bytes.truncate(self.len);
         bytes
     }
 
     pub(super) fn is(self, bytes: &[u8]) -> bool {
-        let number = self.number.to_le_bytes();
-        let same = |chunk: &[u8]| chunk == &number[..chunk.len()];
-        bytes.len() == self.len && bytes.chunks(number.len()).all(same)
+        let same = |(at, chunk): (usize, &[u8])| *chunk == self.word(at)[..chunk.len()];
+        bytes.len() == self.len && bytes.chunks(8).enumerate().all(same)
     }
 }
 

@@ -20,14 +20,20 @@ use crate::{Dice, panics, simulated};
 
 /// The most operations of a history.
 const LONGEST: usize = 160;
+/// So often it is tried to make a history that fails shorter.
+pub const SHORTER: u32 = 2000;
 
 /// Plays the history of a setting to a new database, in memory, or in `dir`, which is empty then. In memory, with the feature
-/// `simulation`, the order of threads is the seed's, too. A history that fails is made shorter first, which takes some time.
-pub fn run(setting: Setting, dir: Option<&Path>) -> Report {
+/// `simulation`, the order of threads is the seed's, too. It is tried so often to make a history that fails `shorter` before it is told, which takes some time.
+pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
     let mut dice = Dice::new(setting.seed);
     let bytes: [u8; 32] = std::array::from_fn(|_| dice.roll(256) as u8);
-    let config =
-        Config { cases: 1, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: 1,
+        max_shrink_iters: shorter,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let figures = Cell::new(Figures::default());
@@ -77,7 +83,7 @@ mod tests {
     fn a_seed_is_a_history() {
         let figures = |seed| {
             let Report { operations, counts, violations, .. } =
-                run(Setting::new(seed, Layer::Mmap), None);
+                run(Setting::new(seed, Layer::Mmap), None, SHORTER);
             assert!(violations.is_empty(), "{violations:?}");
             (operations, counts)
         };
@@ -90,7 +96,7 @@ mod tests {
         for engines in Engines::each() {
             for seed in 0..3 {
                 let setting = Setting { engines, ..Setting::new(seed, Layer::Positional) };
-                let report = run(setting, None);
+                let report = run(setting, None, SHORTER);
                 assert!(report.violations.is_empty(), "{:?}", report.violations);
             }
         }

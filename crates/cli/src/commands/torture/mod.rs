@@ -146,7 +146,8 @@ struct Model {
 
 impl Model {
     fn run(&self) -> Result<()> {
-        self.course.run_on_all_processors("model", |setting| model::run(setting, None))
+        self.course
+            .run_on_all_processors("model", |setting| model::run(setting, None, model::SHORTER))
     }
 }
 
@@ -307,7 +308,7 @@ impl Replay {
             "crash" => crash::replay(self.case.parse().map_err(usage)?),
             "faults" => faults::replay(self.case.parse().map_err(usage)?),
             "flip" => flip::replay(self.case.parse().map_err(usage)?),
-            "model" => model::run(setting.parse().map_err(usage)?, None),
+            "model" => model::run(setting.parse().map_err(usage)?, None, model::SHORTER),
             "linear" => linear::run(setting.parse().map_err(usage)?),
             "kill" => {
                 return Err(Failure::usage(
