@@ -31,12 +31,14 @@ const ERRNOS: [(i32, &str); 11] = [
     (116, "ESTALE"),
     (19, "ENODEV"),
 ];
-/// Those that are told although all was done, or after some bytes.
+/// Those that are told after some bytes.
 const IN_PART: [i32; 2] = [5, 28];
 /// So many bytes are moved before an error in the middle of them.
 const SHORT: usize = 37;
 /// A misplaced read is of what lies so far before.
 const MISPLACED: u64 = 4096;
+/// Background threads, wherever it is tried.
+const THREADS: usize = 2;
 /// How many storms there are for each setting.
 const STORMS: u64 = 20;
 /// How much room there is on disks that become full.
@@ -349,7 +351,8 @@ impl Run {
         }
         let layer = self.setting.layer;
         let db = self.persevere("open", |run| {
-            history::builder(Arc::new(run.faulty.clone())).log_layer(layer).open()
+            let builder = history::builder(Arc::new(run.faulty.clone())).log_layer(layer);
+            builder.background_threads(THREADS).open()
         });
         self.db = Some(db);
         let state = self.read();
@@ -533,10 +536,10 @@ impl Run {
 
     /// The end: without faults everything is there, after a kill and after a power loss.
     fn finish(mut self) {
-        drop(self.db.take());
-        self.repair();
         let promised = self.history.promised();
         let at = self.memory.operations();
+        drop(self.db.take());
+        self.repair();
         for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::Random(at as u64)] {
             let image = self.memory.image(at, cut);
             let builder = history::builder(Arc::new(image)).log_layer(self.setting.layer);

@@ -195,12 +195,15 @@ fn run_and_kill(
     let killed = child.kill();
     let status = child.wait().map_err(told)?;
     let acknowledged = listening.join().expect("listening does not panic");
-    if let Some(Ok(())) = second {
-        return Err("two processes have opened it at once".into());
+    if let Some(code) = status.code() {
+        return Err(format!("the process ended by itself with {code}"));
     }
-    match status.code() {
-        None => killed.map(|()| acknowledged).map_err(told),
-        Some(code) => Err(format!("the process ended by itself with {code}")),
+    match second {
+        Some(Ok(())) => Err("two processes have opened it at once".into()),
+        Some(Err(error)) if error.kind() != ErrorKind::Locked => {
+            Err(format!("to a second opener it is not locked: {error:?}"))
+        }
+        _ => killed.map(|()| acknowledged).map_err(told),
     }
 }
 
@@ -219,9 +222,14 @@ fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
         let promised = acknowledged.get(&writer).map_or(0, |last| last + 1);
         assert!(next >= promised, "writer {writer}: {next} of {promised} acknowledged writes");
         let batches = (0..next).filter(|&number| is_batch(number));
-        let expected: Vec<_> = batches.map(|number| key(writer, number).into_bytes()).collect();
-        let stored: Vec<_> = written_by(&two, writer)?.into_keys().collect();
-        assert_eq!(stored, expected, "a batch is there in part");
+        let expected: Vec<_> =
+            batches.clone().map(|number| key(writer, number).into_bytes()).collect();
+        let two = written_by(&two, writer)?;
+        let is_right = batches
+            .clone()
+            .all(|number| two.get(key(writer, number).as_bytes()) == Some(&value(writer, number)));
+        let stored: Vec<_> = two.into_keys().collect();
+        assert!(stored == expected && is_right, "a batch is there in part: {stored:?}");
         found += next;
     }
     let problems = db.verify()?.problems;

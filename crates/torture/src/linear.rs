@@ -297,6 +297,20 @@ fn together(works: Vec<Work>, in_simulation: bool) -> Vec<Vec<Call>> {
     })
 }
 
+/// Tells at its end that a thread is through, even if that is a panic, and the last one that all are.
+struct Through {
+    world: Arc<World>,
+    left: Arc<AtomicU64>,
+}
+
+impl Drop for Through {
+    fn drop(&mut self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.world.is_over.store(true, Ordering::Release);
+        }
+    }
+}
+
 /// Records a history.
 fn record(world: &Arc<World>, seed: u64, in_simulation: bool) -> Threads {
     world.is_over.store(false, Ordering::Release);
@@ -305,11 +319,8 @@ fn record(world: &Arc<World>, seed: u64, in_simulation: bool) -> Threads {
     for thread in 0..THREADS {
         let (world, left) = (Arc::clone(world), Arc::clone(&left));
         works.push(Box::new(move || {
-            let calls = world.calls(mix(seed, thread));
-            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                world.is_over.store(true, Ordering::Release);
-            }
-            calls
+            let through = Through { world, left };
+            through.world.calls(mix(seed, thread))
         }));
     }
     let disturbing = Arc::clone(world);
@@ -423,6 +434,25 @@ mod tests {
         for (one, two, is_right) in [(0, 0, true), (1, 2, true), (1, 0, false), (0, 2, false)] {
             let snapshot = [read(1, 2, &[(0, one), (4, two)])];
             assert_eq!(is_explained(&batch, &snapshot, &end), is_right);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_history() {
+        for in_simulation in [false, cfg!(feature = "simulation")] {
+            let play = || {
+                let fs = MemoryFs::new();
+                let world = Arc::new(World::open(&fs, Setting::new(1, Layer::Mmap), 0).unwrap());
+                // Nobody wrote that.
+                world.keyspaces.iter().for_each(|keyspace| keyspace.put(key(0), "?").unwrap());
+                world.writes.store(1 << 20, Ordering::Relaxed);
+                record(&world, 1, in_simulation)
+            };
+            let panic = panics::caught(|| match in_simulation {
+                true => simulated(1, play),
+                false => play(),
+            });
+            assert!(panic.is_err_and(|problem| problem.contains("that nobody wrote")));
         }
     }
 

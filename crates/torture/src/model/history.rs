@@ -15,8 +15,11 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// Eight bytes that follow from the number, and that no compression makes smaller.
+    /// Eight bytes: the number, and behind it what follows from it and what no compression makes smaller.
     fn word(self, at: usize) -> [u8; 8] {
+        if at == 0 {
+            return self.number.to_le_bytes();
+        }
         // The output function of SplitMix64.
         let mut word =
             (self.number << 32).wrapping_add(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);

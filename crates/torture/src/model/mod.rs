@@ -31,6 +31,7 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
     let config = Config {
         cases: 1,
         max_shrink_iters: shorter,
+        max_shrink_time: 60_000,
         failure_persistence: None,
         ..Config::default()
     };

@@ -16,12 +16,15 @@ use crate::output::{self, Figures};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The name of no bug.
 const NONE: &str = "none";
-/// How much of what was wrong is told.
+/// The exit code of a process that has panicked.
+const PANICKED: i32 = 101;
+/// How much of what was wrong is told, which a pipe can hold.
+#[cfg(turbidite_planted_bugs)]
 const TOLD: usize = 100;
 
 /// Plant bugs in the store, one after the other, and see whether the other modes notice each
 ///
-/// Needs a build with the bugs in it: RUSTFLAGS='--cfg turbidite_planted_bugs'. Each bug is hunted in a process of its own, by all modes in turn. First there is
+/// Needs a build with the bugs in it: RUSTFLAGS='--cfg turbidite_planted_bugs'. Each bug is hunted in a process of its own, by all modes but `soak` in turn. First there is
 /// a hunt with no bug, which must find nothing. A bug that is not noticed is a hole in the torture, and the exit code is 1.
 #[derive(Args, Debug)]
 pub(super) struct Mutants {
@@ -113,10 +116,15 @@ impl Mutants {
         let (by, problem) = match told["caught_by"].as_str() {
             Some(by) => (Some(by), format!("{}: {}", told["case"], told["problem"])),
             None if hangs => (Some("a hang"), String::new()),
-            None if !status.success() => (Some("a crash"), status.to_string()),
+            // Killed by a signal, or a panic that nobody caught.
+            None if matches!(status.code(), None | Some(PANICKED)) => {
+                (Some("a crash"), status.to_string())
+            }
+            None if !status.success() => {
+                return Err(Failure::usage(format!("the hunt for {bug} ended with {status}")));
+            }
             None => (None, String::new()),
         };
-        let problem = problem.chars().filter(|c| !c.is_control()).take(TOLD).collect();
         Ok(Hunted { bug: bug.into(), by: by.map(Into::into), problem, cases, seconds })
     }
 
@@ -197,7 +205,7 @@ mod planting {
     use turbidite_torture::mutants::{Caught, hunt as hunt_by_all};
 
     use super::super::{directory, kill_in, usage};
-    use super::{Mutant, NONE, Result, Value};
+    use super::{Mutant, NONE, Result, TOLD, Value};
 
     /// The names of all bugs.
     pub(super) fn names() -> Result<Vec<String>> {
@@ -222,10 +230,14 @@ mod planting {
             |setting, _: &(dyn Fn() -> bool + Sync)| kill_in(place.path(), setting, Some(bug));
         Ok(match hunt_by_all(named(bug)?, *seed, time, &kill) {
             Ok(cases) => json!({"bug": bug, "cases": cases}),
-            Err(Caught { by, violation, after, cases }) => json!({
-                "bug": bug, "caught_by": by, "case": violation.case,
-                "problem": violation.problem, "cases": cases, "seconds": after.as_secs_f64(),
-            }),
+            Err(Caught { by, violation, after, cases }) => {
+                let problem: String =
+                    violation.problem.chars().filter(|c| !c.is_control()).take(TOLD).collect();
+                json!({
+                    "bug": bug, "caught_by": by, "case": violation.case, "problem": problem,
+                    "cases": cases, "seconds": after.as_secs_f64(),
+                })
+            }
         })
     }
 }
