@@ -29,6 +29,19 @@ fn a_short_torture_counts_what_it_did_and_finds_nothing() {
 }
 
 #[test]
+fn a_short_soak_keeps_to_its_bounds() {
+    let place = Place::new();
+    let soak = ["torture", "soak", "--minutes", "0", "--seed", "3", "--file", "pos", "--json"];
+    let last = place.run(&soak).json().pop().unwrap();
+    assert_eq!((&last["mode"], &last["violations"]), (&"soak".into(), &0.into()), "{last}");
+    let count = |what: &str| last[what].as_u64().unwrap();
+    assert!(
+        count("cases") == 1 && count("operations") > 1000 && count("MiB on disk") > 0,
+        "{last}"
+    );
+}
+
+#[test]
 fn a_case_is_tried_again_by_its_name() {
     let place = Place::new();
     for case in [
@@ -61,6 +74,8 @@ fn torture_refuses_what_it_does_not_know() {
     assert!(error.contains("unknown engine \"trie\": one of all, lsm,"), "{error}");
     let error = place.run(&["torture", "crash", "--minutes=-1"]).bad(2);
     assert!(error.contains("--minutes must be a number that is not negative"), "{error}");
+    let error = place.run(&["torture", "mutants"]).bad(2);
+    assert!(error.contains("RUSTFLAGS='--cfg turbidite_planted_bugs'"), "{error}");
     let error = place.run(&["torture", "kill", "--dir", "/nowhere/at/all"]).bad(2);
     assert!(error.contains("no directory can be made in /nowhere/at/all"), "{error}");
 }
