@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 /// model's
 ///
 /// All but `kill` and `soak` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
-/// told then is for `torture replay`.
+/// told then is for `torture replay`, but for `kill` and `soak`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
