@@ -7,11 +7,12 @@
 //! Thread safety: one lock over the armed faults; which of several threads meets a fault is as random as
 //! their order.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -120,7 +121,13 @@ pub enum Effect {
     /// What is read is what lies so many bytes before, as from a block that was written to the wrong place; if nothing does, it is the
     /// right bytes. On other calls, nothing.
     Misplace(u64),
+    /// What is read is what was there before it was last written, sector by sector, as from a disk that has forgotten a write; where nothing was
+    /// written since this was armed, it is the right bytes. On other calls, nothing.
+    Stale,
 }
+
+/// Bytes of what a disk writes whole or not at all.
+const SECTOR: u64 = 512;
 
 /// How often a fault has its effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,6 +208,50 @@ struct Plan {
     armed: Mutex<Vec<Armed>>,
     fired: AtomicU64,
     calls: [AtomicU64; Operation::ALL.len()],
+    /// Whether what is written over is remembered,
+    remembers: AtomicBool,
+    /// for each file by its path.
+    older: Mutex<BTreeMap<PathBuf, Arc<Older>>>,
+}
+
+/// What the sectors of a file held before they were last written, by their numbers.
+#[derive(Debug, Default)]
+struct Older(Mutex<BTreeMap<u64, [u8; SECTOR as usize]>>);
+
+impl Older {
+    fn sectors(&self) -> MutexGuard<'_, BTreeMap<u64, [u8; SECTOR as usize]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers what a range of a file holds, which is about to be written.
+    fn remember(&self, file: &dyn File, range: Range<u64>) -> Result<()> {
+        let len = file.len()?;
+        for number in range.start / SECTOR..range.end.div_ceil(SECTOR) {
+            let mut bytes = [0; SECTOR as usize];
+            let start = number * SECTOR;
+            let there = len.saturating_sub(start).min(SECTOR) as usize;
+            file.read_at(start, &mut bytes[..there])?;
+            self.sectors().insert(number, bytes);
+        }
+        Ok(())
+    }
+
+    /// Puts that over what was read at `offset`; gives whether it is something else.
+    fn put_over(&self, offset: u64, read: &mut [u8]) -> bool {
+        let mut is_other = false;
+        for (&number, bytes) in self.sectors().range(offset / SECTOR..) {
+            let start = number * SECTOR;
+            if start >= offset + read.len() as u64 {
+                break;
+            }
+            let skipped = offset.saturating_sub(start) as usize;
+            let read = &mut read[start.saturating_sub(offset) as usize..];
+            let older = &bytes[skipped..][..read.len().min(SECTOR as usize - skipped)];
+            is_other |= read[..older.len()] != *older;
+            read[..older.len()].copy_from_slice(older);
+        }
+        is_other
+    }
 }
 
 impl Plan {
@@ -225,6 +276,25 @@ impl Plan {
         });
         self.fired.fetch_add(u64::from(effect.is_some()), Relaxed);
         effect
+    }
+
+    /// What is remembered of the file at `path`.
+    fn older(&self, path: &Path) -> Arc<Older> {
+        let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(older.entry(path.into()).or_default())
+    }
+
+    /// What is remembered of the file at `from` is of that at `to`, or of none.
+    fn moved(&self, from: &Path, to: Option<&Path>) {
+        let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(moved), Some(to)) = (older.remove(from), to) {
+            older.insert(to.into(), moved);
+        }
+    }
+
+    /// Takes back that a fault had its effect: nothing came of it.
+    fn was_harmless(&self) {
+        self.fired.fetch_sub(1, Relaxed);
     }
 
     /// Makes a call that is whole or not done at all.
@@ -268,7 +338,7 @@ impl<'a> Call<'a> {
         part: impl FnOnce(usize) -> Result<()>,
     ) -> Result<T> {
         match effect {
-            None | Some(Effect::Flip(_) | Effect::Misplace(_)) => whole(),
+            None | Some(Effect::Flip(_) | Effect::Misplace(_) | Effect::Stale) => whole(),
             Some(Effect::Delay(time)) => {
                 thread::sleep(time);
                 whole()
@@ -293,6 +363,9 @@ impl FaultFs {
 
     /// Arms a fault. If several are due at one call, the one armed first has its effect and the others wait.
     pub fn arm(&self, fault: Fault) {
+        if fault.effect == Effect::Stale {
+            self.plan.remembers.store(true, Relaxed);
+        }
         let seed = if let Times::OneIn { seed, .. } = fault.times { seed } else { 0 };
         self.plan.armed().push(Armed { fault, rng: Rng::new(seed) });
     }
@@ -315,7 +388,8 @@ impl FaultFs {
     }
 
     fn wrap(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(FaultFile { inner, plan: Arc::clone(&self.plan) })
+        let older = self.plan.older(inner.path());
+        Arc::new(FaultFile { inner, plan: Arc::clone(&self.plan), older })
     }
 }
 
@@ -327,16 +401,24 @@ impl Fs for FaultFs {
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
         let call = Call::new(Operation::Create, "create", path);
-        self.plan.run(&call, || self.inner.create(path, layer)).map(|file| self.wrap(file))
+        let created = self.plan.run(&call, || self.inner.create(path, layer));
+        created.map(|file| {
+            self.plan.moved(path, None);
+            self.wrap(file)
+        })
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.plan.run(&Call::new(Operation::Remove, "remove", path), || self.inner.remove(path))
+        self.plan.run(&Call::new(Operation::Remove, "remove", path), || {
+            self.inner.remove(path).inspect(|()| self.plan.moved(path, None))
+        })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let call = Call { paths: [from, to], ..Call::new(Operation::Rename, "rename", from) };
-        self.plan.run(&call, || self.inner.rename(from, to))
+        self.plan.run(&call, || {
+            self.inner.rename(from, to).inspect(|()| self.plan.moved(from, Some(to)))
+        })
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {
@@ -374,6 +456,7 @@ impl Fs for FaultFs {
 struct FaultFile {
     inner: Arc<dyn File>,
     plan: Arc<Plan>,
+    older: Arc<Older>,
 }
 
 impl fmt::Debug for FaultFile {
@@ -402,12 +485,40 @@ impl FaultFile {
                 Ok(bytes.into())
             }
             Some(Effect::Misplace(_)) => {
-                let start = misplaced(effect, range.start);
+                let start = self.misplaced(effect, range.start);
                 self.inner.view(start..start + (range.end - range.start))
+            }
+            Some(Effect::Stale) => {
+                let mut bytes = view(range.clone())?.to_vec();
+                self.put_older_over(range.start, &mut bytes);
+                Ok(bytes.into())
             }
             _ => view(range.clone()),
         };
         call.make(effect, whole, |_| Ok(()))
+    }
+
+    /// Where is read from what was to be read at `offset`, with this effect on it.
+    fn misplaced(&self, effect: Option<Effect>, offset: u64) -> u64 {
+        let Some(Effect::Misplace(by)) = effect else { return offset };
+        offset.checked_sub(by).unwrap_or_else(|| {
+            self.plan.was_harmless();
+            offset
+        })
+    }
+
+    fn put_older_over(&self, offset: u64, read: &mut [u8]) {
+        if !self.older.put_over(offset, read) {
+            self.plan.was_harmless();
+        }
+    }
+
+    /// Remembers what is about to be written over, if that is wanted.
+    fn before_write(&self, offset: u64, len: u64) -> Result<()> {
+        if self.plan.remembers.load(Relaxed) {
+            self.older.remember(&*self.inner, offset..offset + len)?;
+        }
+        Ok(())
     }
 }
 
@@ -416,14 +527,6 @@ fn flip(bytes: &mut [u8], bit: u64) {
     if let Some(bits) = (8 * bytes.len() as u64).checked_sub(1) {
         let bit = bit % (bits + 1);
         bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-    }
-}
-
-/// Where is read from what was to be read at `offset`, with this effect on it.
-fn misplaced(effect: Option<Effect>, offset: u64) -> u64 {
-    match effect {
-        Some(Effect::Misplace(by)) => offset.checked_sub(by).unwrap_or(offset),
-        _ => offset,
     }
 }
 
@@ -449,7 +552,7 @@ impl File for FaultFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let call = self.call(Operation::Read, "read").at(offset);
         let effect = self.plan.meet(call.operation, &call.paths);
-        let from = misplaced(effect, offset);
+        let from = self.misplaced(effect, offset);
         // Only one of the two closures runs, but both need the buffer.
         let buffer = std::cell::Cell::new(buffer);
         call.make(
@@ -457,8 +560,10 @@ impl File for FaultFile {
             || {
                 let buffer = buffer.take();
                 self.inner.read_at(from, buffer)?;
-                if let Some(Effect::Flip(bit)) = effect {
-                    flip(buffer, bit);
+                match effect {
+                    Some(Effect::Flip(bit)) => flip(buffer, bit),
+                    Some(Effect::Stale) => self.put_older_over(offset, buffer),
+                    _ => {}
                 }
                 Ok(())
             },
@@ -471,6 +576,7 @@ impl File for FaultFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.before_write(offset, bytes.len() as u64)?;
         self.plan.run_bytes(
             &self.call(Operation::Write, "write").at(offset),
             || self.inner.write_at(offset, bytes),
@@ -479,6 +585,8 @@ impl File for FaultFile {
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        self.before_write(offset, len as u64)?;
         self.plan.run_bytes(
             &self.call(Operation::Write, "write").at(offset),
             || self.inner.write_vectored_at(offset, parts),
@@ -618,8 +726,40 @@ mod tests {
         log.read_at(3, &mut buffer).unwrap();
         assert_eq!(&buffer, b"ab");
         fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
+        // Nothing lies so far before it.
         assert_eq!(bytes(&*log), b"abcdef");
-        assert_eq!(fs.fired(), 5);
+        assert_eq!(fs.fired(), 4);
+    }
+
+    #[test]
+    fn what_is_read_may_be_what_was_there_before() {
+        let (fs, log) = faulty();
+        let arm = || fs.arm(Fault::new(Operation::Read, Effect::Stale));
+        arm();
+        // It was written before the fault was armed.
+        assert_eq!((bytes(&*log), fs.fired()), (b"abcdef".to_vec(), 0));
+        log.write_at(2, b"CDE").unwrap();
+        log.write_vectored_at(600, &[IoSlice::new(b"one "), IoSlice::new(b"two")]).unwrap();
+        arm();
+        let mut buffer = [0; 4];
+        log.read_at(1, &mut buffer).unwrap();
+        assert_eq!((&buffer, fs.fired()), (b"bcde", 1));
+        arm();
+        let all = bytes(&*log);
+        assert_eq!((&all[..6], &all[600..]), (&b"abcdef"[..], &[0; 7][..]));
+        // Once more it is what was there before the last write.
+        log.write_at(0, b"......").unwrap();
+        fs.rename(Path::new("log-1"), Path::new("log-2")).unwrap();
+        let renamed = fs.open(Path::new("log-2"), Access::Write, Layer::default()).unwrap();
+        arm();
+        assert_eq!(*renamed.view(0..7).unwrap(), *b"abCDEf\0");
+        assert_eq!(bytes(&*log)[..7], *b"......\0");
+        fs.remove(Path::new("log-2")).unwrap();
+        let made = fs.create(Path::new("log-2"), Layer::default()).unwrap();
+        made.write_at(0, b"new").unwrap();
+        arm();
+        assert_eq!(bytes(&*made), [0; 3]);
+        assert_eq!(fs.fired(), 4);
     }
 
     #[test]

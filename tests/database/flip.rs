@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, Durability, ErrorKind, KeyspaceOptions, Layer, RecoveryMode};
 use turbidite_torture::flip::places::{Meaning, Places, tree_end};
-use turbidite_torture::flip::{Contents, Effort, Records, Verdict, check_all, examine, run};
-use turbidite_torture::{Engines, Setting};
+use turbidite_torture::flip::{Contents, Effort, Records, Verdict, examine, run};
+use turbidite_torture::{Engines, Setting, workers};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, Model, PARTS};
 use crate::{choices, setup};
@@ -138,9 +138,7 @@ fn pages_of_a_tree_that_were_not_written_are_noticed() {
         assert!(cases.len() > 5 && newest[..2 * PAGE] != files[0][..2 * PAGE], "{cases:?}");
         let contents = contents(&model);
         let places = Places::of_tree(&closed, &contents[keyspace]);
-        let cases = Mutex::new(cases.into_iter());
-        let next = || cases.lock().unwrap().next();
-        check_all(next, |&(number, at)| {
+        workers::each(cases.into_iter(), |(number, at)| {
             let mut bytes = closed.clone();
             bytes[at..at + PAGE].copy_from_slice(&files[number][at..at + PAGE]);
             let fs = fs.fork();

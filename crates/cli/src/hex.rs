@@ -52,7 +52,25 @@ fn decode(digits: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_written_is_read_again(bytes: Vec<u8>) {
+            prop_assert_eq!(decode(encode(&bytes).as_bytes()), Some(bytes));
+        }
+
+        #[test]
+        fn what_is_read_would_be_written_so(digits in "[0-9a-fA-F+ g]{0,8}") {
+            if let Some(bytes) = decode(digits.as_bytes()) {
+                prop_assert_eq!(encode(&bytes), digits.to_lowercase());
+            }
+        }
+    }
 
     #[test]
     fn there_and_back() {

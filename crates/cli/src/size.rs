@@ -35,7 +35,21 @@ pub(crate) fn ratio(dividend: f64, divisor: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::parse;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_is_typed_is_a_number_that_fits_or_an_error(text in "[0-9.eE+\\-]{0,12} ?[kKmMgGtTiIbB\\u{c9}]{0,4}") {
+            let small = parse::<u32>(&text);
+            if let Ok(bytes) = parse::<u64>(&text) {
+                prop_assert_eq!(small.ok(), u32::try_from(bytes).ok());
+            }
+        }
+    }
 
     #[test]
     fn units() {

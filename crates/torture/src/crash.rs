@@ -16,19 +16,23 @@ use turbidite::{Database, Durability, EngineKind, Error};
 use crate::history::{self, Change, Fingerprint, History, LOGGED, PARTS};
 use crate::report::Report;
 use crate::setting::{Setting, Unknown};
-use crate::{Dice, choices, panics, parallel, simulated};
+use crate::watch::watched;
+use crate::{Dice, choices, panics, simulated, workers};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
 /// One image in so many is recovered with the recovery itself cut off.
 const RECOVERY_CUTS: usize = 41;
 
+/// The most random images at each boundary.
+pub const MOST_RANDOMS: usize = 1000;
+
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
     /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them.
     pub step: usize,
-    /// How many random images there are at each boundary.
+    /// How many random images there are at each boundary, at most [`MOST_RANDOMS`].
     pub randoms: usize,
 }
 
@@ -183,11 +187,7 @@ impl Work {
 
     fn persist_keyspace(&mut self, name: &str) {
         self.db().open_keyspace(name).unwrap().persist().unwrap();
-        let commits = self.history.commits();
-        if !history::is_logged(name) {
-            let part = history::part_of(name);
-            self.history.promise(self.fs.operations(), |p| p.persisted[part] = commits);
-        }
+        self.history.promise_persisted(self.fs.operations(), name);
     }
 
     /// Makes files smaller, and so durable.
@@ -315,7 +315,8 @@ fn cuts(at: usize, unsynced: usize, randoms: usize) -> Vec<PowerCut> {
     for single in recent.chain(older) {
         cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]);
     }
-    cuts.extend((0..randoms).map(|seed| PowerCut::Random((at * 1000 + seed) as u64)));
+    let seeds = (0..randoms.min(MOST_RANDOMS)).map(|seed| (at * MOST_RANDOMS + seed) as u64);
+    cuts.extend(seeds.map(PowerCut::Random));
     cuts
 }
 
@@ -330,9 +331,8 @@ fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS
     Ok((db, found))
 }
 
-/// Recovers an image, writes to it, and recovers that. Gives how many images were recovered.
-fn check(history: &History, case: &Case) -> Result<u64, String> {
-    let images = if case.cut_recovery { check_cut_recovery(history, case)? } else { 0 };
+/// Recovers an image, writes to it, and recovers that.
+fn check(history: &History, case: &Case) -> Result<(), String> {
     let (db, found) = check_open(history, case)?;
     let problem = |error: Error| format!("after recovery: {error:?}");
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
@@ -352,16 +352,16 @@ fn check(history: &History, case: &Case) -> Result<u64, String> {
     let report = db.verify().map_err(problem)?;
     match report.problems.first() {
         Some(error) => Err(format!("verify: {error:?}")),
-        None => Ok(images + 1),
+        None => Ok(()),
     }
 }
 
-/// Recovers an image and cuts the power in the middle of that.
+/// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered.
 fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
     let fs = case.image.fork_traced();
     let mut images = 0;
     let mut recovering = case.again(fs.clone());
-    let (db, found) = check_open(history, &recovering)?;
+    let (db, found) = watched(case.id, || check_open(history, &recovering))?;
     let opened = fs.operations();
     drop(db);
     for at in 0..=opened {
@@ -369,13 +369,13 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
             // What was seen after recovery stays.
             recovering.needed = found;
         }
-        let seed = PowerCut::Random((case.id.at * 1000 + at) as u64);
+        let seed = PowerCut::Random((case.id.at * MOST_RANDOMS + at) as u64);
         for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::KeepOnly(at % 7), seed] {
             let again = recovering.again(fs.image(at, cut));
-            let (db, _) = check_open(history, &again).map_err(|problem| {
+            let opened_again = watched(case.id, || check_open(history, &again).map(drop));
+            opened_again.map_err(|problem| {
                 format!("the recovery cut off after {at} of {opened}, {cut:?}: {problem}")
             })?;
-            drop(db);
             images += 1;
         }
     }
@@ -384,8 +384,11 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
 
 /// Checks a case; a panic is a problem like any other.
 fn attempt(history: &History, case: &Case) -> Report {
-    let checked = panics::caught(|| check(history, case)).unwrap_or_else(Err);
-    let images = match checked {
+    let checked = panics::caught(|| {
+        let cut_off = if case.cut_recovery { check_cut_recovery(history, case)? } else { 0 };
+        watched(case.id, || check(history, case)).map(|()| cut_off + 1)
+    });
+    let images = match checked.unwrap_or_else(Err) {
         Ok(images) => images,
         Err(problem) => return Report::of_violation(case.id, problem),
     };
@@ -400,7 +403,7 @@ fn attempt(history: &History, case: &Case) -> Report {
 /// The trace of a workload, which is to go without a panic.
 fn trace(setting: Setting) -> Result<Trace, Report> {
     let case = CaseId { setting, at: 0, cut: PowerCut::KeepAll };
-    panics::caught(|| Trace::new(setting))
+    panics::caught(|| watched(case, || Trace::new(setting)))
         .map_err(|panic| Report::of_violation(case, format!("the workload itself {panic}")))
 }
 
@@ -426,7 +429,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
         .enumerate()
         .take_while(|(made, _)| *made == 0 || go_on())
         .map(|(made, id)| Case::new(id, &trace, made.is_multiple_of(RECOVERY_CUTS)));
-    let mut report = parallel::each(cases, |case| attempt(history, &case));
+    let mut report = workers::sum(cases, |case| attempt(history, &case));
     report.operations = operations as u64;
     report.count("commits", history.commits() as u64);
     report
@@ -434,12 +437,15 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
 
 /// Tries one case again, and cuts off its recovery, too. With the feature `simulation` the image is the very same; the threads of its
 /// recovery are in an order of their own.
-pub fn replay(id: CaseId) -> Report {
+///
+/// # Errors
+/// If there is no such case.
+pub fn replay(id: CaseId) -> Result<Report, Unknown> {
     let trace = match trace(id.setting) {
         Ok(trace) => trace,
-        Err(report) => return report,
+        Err(report) => return Ok(report),
     };
-    let nowhere = |what: String| Report::of_violation(id, format!("there is no such case: {what}"));
+    let nowhere = |what: String| Err(Unknown::new("case", &id.to_string(), what));
     let operations = trace.fs.operations();
     if id.at > operations {
         return nowhere(format!("the workload has {operations} operations"));
@@ -450,7 +456,7 @@ pub fn replay(id: CaseId) -> Report {
     {
         return nowhere(format!("{unsynced} operations are not synced there"));
     }
-    attempt(&trace.history, &Case::new(id, &trace, true))
+    Ok(attempt(&trace.history, &Case::new(id, &trace, true)))
 }
 
 #[cfg(test)]

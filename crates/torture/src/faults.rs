@@ -15,7 +15,8 @@ use crate::choices::mix;
 use crate::history::{self, Change, Fingerprint, History, PARTS};
 use crate::report::Report;
 use crate::setting::{Setting, Unknown};
-use crate::{Dice, dice, panics, parallel, simulated};
+use crate::watch::watched;
+use crate::{Dice, dice, panics, simulated, workers};
 
 /// What a file system may answer, by number and name.
 const ERRNOS: [(i32, &str); 11] = [
@@ -87,7 +88,10 @@ pub enum Trouble {
 impl Trouble {
     /// Whether reads give other bytes than were written.
     fn is_damage(self) -> bool {
-        matches!(self, Self::Call { effect: Effect::Flip(_) | Effect::Misplace(_), .. })
+        matches!(
+            self,
+            Self::Call { effect: Effect::Flip(_) | Effect::Misplace(_) | Effect::Stale, .. }
+        )
     }
 
     /// What it is counted as: the call, and what it met.
@@ -115,6 +119,7 @@ fn effect_name(effect: Effect) -> String {
         Effect::FailShort(_, errno) => format!("{}-short", name(errno)),
         Effect::Flip(bit) => format!("flip-{bit}"),
         Effect::Misplace(_) => "misplaced".into(),
+        Effect::Stale => "stale".into(),
         Effect::Delay(time) => format!("delay-{}", time.as_millis()),
     }
 }
@@ -127,6 +132,7 @@ fn effect_named(name: &str) -> Option<Effect> {
     let errno = || Some(Errno::Raw(ERRNOS.iter().find(|known| known.1 == name)?.0));
     Some(match how {
         _ if name == "misplaced" => Effect::Misplace(MISPLACED),
+        _ if name == "stale" => Effect::Stale,
         "" => Effect::Fail(errno()?),
         "done" => Effect::FailDone(errno()?),
         "short" => Effect::FailShort(SHORT, errno()?),
@@ -503,11 +509,7 @@ impl Run {
             }
             Step::PersistKeyspace(name) => {
                 self.call(step, |db| db.open_keyspace(name)?.persist());
-                let commits = self.history.commits();
-                if !history::is_logged(name) {
-                    let part = history::part_of(name);
-                    self.history.promise(0, |promise| promise.persisted[part] = commits);
-                }
+                self.history.promise_persisted(0, name);
             }
             Step::Persist => {
                 self.call(step, Database::persist);
@@ -577,9 +579,20 @@ fn calls(setting: Setting) -> std::result::Result<[(Operation, u64); 12], Report
             calls
         })
     };
-    panics::caught(plain).map_err(|panic| {
-        Report::of_violation(format!("faults/{setting}"), format!("the workload itself {panic}"))
-    })
+    let name = format!("faults/{setting}");
+    panics::caught(|| watched(name.clone(), plain))
+        .map_err(|panic| Report::of_violation(name, format!("the workload itself {panic}")))
+}
+
+/// Runs the workload of a setting once, and nothing goes wrong.
+pub fn run_without(setting: Setting) -> Report {
+    match calls(setting) {
+        Ok(calls) => {
+            let operations = calls.iter().map(|(_, calls)| calls).sum();
+            Report { cases: 1, operations, ..Report::default() }
+        }
+        Err(report) => report,
+    }
 }
 
 /// The ways in which a call can go wrong.
@@ -594,7 +607,8 @@ fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
     }
     // Layers that write whole blocks read what is beside a write, which has no checksum there, and would write damage back.
     if operation == Operation::Read && matches!(layer, Layer::Mmap | Layer::Positional) {
-        effects.extend([Effect::Flip(seed % (1 << 16)), Effect::Misplace(MISPLACED)]);
+        let flip = Effect::Flip(seed % (1 << 16));
+        effects.extend([flip, Effect::Misplace(MISPLACED), Effect::Stale]);
     }
     effects
 }
@@ -630,18 +644,21 @@ fn attempt(id: CaseId) -> Report {
         simulated(setting.seed, || {
             let mut run = Run::new(setting, Some(trouble));
             run.run();
-            // What is not a call that fails shows in what was told.
-            let fired = run.faulty.fired().max(run.told.len() as u64);
+            // What is not a call that fails shows in what was told. What cannot be synced may be told more than once.
+            let told = run.told.len() as u64;
+            let fired = match trouble {
+                Trouble::LostSync { .. } => told.min(1),
+                _ => run.faulty.fired().max(told),
+            };
             let calls: u64 = Operation::ALL.iter().map(|&kind| run.faulty.calls(kind)).sum();
             run.finish();
             (fired, calls)
         })
     };
-    match panics::caught(work) {
+    match panics::caught(|| watched(id, work)) {
         Ok((fired, operations)) => {
             let mut report = Report { cases: 1, operations, ..Report::default() };
-            let is_lost_sync = matches!(trouble, Trouble::LostSync { .. });
-            report.fire(trouble.kind(), if is_lost_sync { 1 } else { fired });
+            report.fire(trouble.kind(), fired);
             report
         }
         Err(problem) => Report::of_violation(id, problem),
@@ -670,7 +687,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
         .enumerate()
         .take_while(|(tried, _)| *tried == 0 || go_on())
         .map(|(_, trouble)| CaseId { setting, trouble });
-    parallel::each(cases, attempt)
+    workers::sum(cases, attempt)
 }
 
 /// Tries one case again. With the feature `simulation` the order of threads is the same.

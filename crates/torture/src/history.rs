@@ -169,8 +169,9 @@ pub struct Model {
 }
 
 impl Model {
-    /// Does what a commit does.
-    pub fn apply(&mut self, changes: &[Change]) {
+    /// Does what a commit does. Gives the keyspaces in which there was something to do: to delete what is not there is none.
+    pub fn apply(&mut self, changes: &[Change]) -> Vec<&'static str> {
+        let mut touched = Vec::new();
         for (keyspace, key, value) in changes {
             let map = self.maps.entry(keyspace).or_default();
             if let (Some(prefix), None) = (key.strip_suffix(ALL), value) {
@@ -178,18 +179,22 @@ impl Model {
                     map.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
                 let deleted: Vec<Change> =
                     deleted.into_iter().map(|key| (*keyspace, key, None)).collect();
-                self.apply(&deleted);
+                touched.extend(self.apply(&deleted));
                 continue;
             }
             let old = match value {
                 Some(value) => map.insert(key.clone(), value.clone()),
                 None => map.remove(key),
             };
+            if value.is_some() || old.is_some() {
+                touched.push(*keyspace);
+            }
             let part = self.fingerprint.part(keyspace);
             let hash = |value: &Vec<u8>| entry_hash(keyspace, key, value);
             *part = part.wrapping_sub(old.as_ref().map_or(0, hash));
             *part = part.wrapping_add(value.as_ref().map_or(0, hash));
         }
+        touched
     }
 }
 
@@ -240,6 +245,12 @@ impl Promise {
     pub fn all(&mut self, commits: usize) {
         (self.synced, self.handed_over, self.persisted) = (commits, commits, [commits; PARTS]);
     }
+
+    /// So many commits of the log survive power loss, if there were not more already.
+    fn synced_at_least(&mut self, commits: usize) {
+        self.synced = self.synced.max(commits);
+        self.handed_over = self.handed_over.max(self.synced);
+    }
 }
 
 /// The commits of a workload and the promises made on the way, at positions of a trace.
@@ -249,8 +260,10 @@ pub struct History {
     pub model: Model,
     /// Before each commit, where the trace stood.
     begun: Vec<usize>,
-    /// What each commit wrote.
+    /// What each commit wrote,
     changes: Vec<Vec<Change>>,
+    /// and the keyspaces that it changed.
+    touched: Vec<Vec<&'static str>>,
     /// After how many commits each part was in a state.
     states: [HashMap<u64, Vec<usize>>; PARTS],
     promises: Vec<(usize, Promise)>,
@@ -282,7 +295,7 @@ impl History {
     pub fn begin(&mut self, at: usize, changes: &[Change]) {
         self.begun.push(at);
         self.changes.push(changes.to_vec());
-        self.model.apply(changes);
+        self.touched.push(self.model.apply(changes));
         self.note_state();
     }
 
@@ -303,6 +316,7 @@ impl History {
         }
         self.begun.pop();
         self.changes.pop();
+        self.touched.pop();
         self.model = before;
     }
 
@@ -317,6 +331,17 @@ impl History {
         let mut promise = self.promised();
         change(&mut promise);
         self.promises.push((at, promise));
+    }
+
+    /// All that was written to a keyspace is in its own files when the trace stands at `at`. What comes back from the log is a beginning of it: with the last write to this
+    /// keyspace all that came before it in others.
+    pub fn promise_persisted(&mut self, at: usize, keyspace: &str) {
+        let commits = self.commits();
+        let last = self.touched.iter().rposition(|touched| touched.contains(&keyspace));
+        self.promise(at, |promise| match part_of(keyspace) {
+            LOGGED => promise.synced_at_least(last.map_or(0, |last| last + 1)),
+            part => promise.persisted[part] = commits,
+        });
     }
 
     /// The promise that holds at `at`.

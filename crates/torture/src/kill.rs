@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use turbidite::vfs::{DiskFs, Fs};
 use turbidite::{Database, Durability, ErrorKind, Keyspace, Layer, Result};
@@ -18,6 +18,7 @@ use turbidite::{Database, Durability, ErrorKind, Keyspace, Layer, Result};
 use crate::choices::{self, mix};
 use crate::report::Report;
 use crate::setting::Setting;
+use crate::watch::watched;
 use crate::{Dice, panics};
 
 /// Threads that write.
@@ -26,6 +27,8 @@ const WRITERS: usize = 2;
 const SAYS: &str = "acknowledged ";
 /// The longest time that a process lives, in milliseconds.
 const LONGEST: usize = 300;
+/// The last process lives on until each of its threads has said something, which takes no longer than this.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// So often the processes that work on one database are killed, before there is a new one.
 pub const KILLS: u64 = 6;
 
@@ -158,8 +161,8 @@ fn write(task: &Task<'_>, db: &Database, writer: usize) -> Result<()> {
 /// The last number that each writer had acknowledged.
 type Acknowledged = BTreeMap<usize, u64>;
 
-/// Listens until the process says no more. Lines that are cut off are not counted. Tells when it has said something.
-fn listen(stdout: ChildStdout, has_spoken: &AtomicBool) -> Acknowledged {
+/// Listens until the process says no more. Lines that are cut off are not counted. Tells how many of its threads have said something.
+fn listen(stdout: ChildStdout, speakers: &AtomicUsize) -> Acknowledged {
     let (mut said, mut line) = (BufReader::new(stdout), Vec::new());
     let mut acknowledged = Acknowledged::new();
     while said.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
@@ -170,26 +173,35 @@ fn listen(stdout: ChildStdout, has_spoken: &AtomicBool) -> Acknowledged {
         };
         if let (Ok(writer), Ok(number)) = (writer.parse(), number.parse()) {
             acknowledged.insert(writer, number);
-            has_spoken.store(true, Ordering::Release);
+            speakers.store(acknowledged.len(), Ordering::Release);
         }
     }
     acknowledged
 }
 
-/// Lets a process write to the database at `path` for so long, and kills it. Meanwhile nobody else may open it.
+/// Lets a process write to the database at `path` for so long, and, if it is `to_speak`, until all of its threads have said something, and kills
+/// it. Meanwhile nobody else may open it.
 fn run_and_kill(
     command: &mut Command,
     path: &Path,
     time: Duration,
+    to_speak: bool,
 ) -> std::result::Result<Acknowledged, String> {
     let told = |error: std::io::Error| format!("the process cannot be run: {error}");
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(told)?;
     let stdout = child.stdout.take().expect("it is piped");
-    let has_spoken = Arc::new(AtomicBool::new(false));
-    let tells = Arc::clone(&has_spoken);
+    let speakers = Arc::new(AtomicUsize::new(0));
+    let tells = Arc::clone(&speakers);
     let listening = std::thread::spawn(move || listen(stdout, &tells));
+    let begun = Instant::now();
     std::thread::sleep(time);
-    let is_open = has_spoken.load(Ordering::Acquire);
+    let is_silent = || to_speak && speakers.load(Ordering::Acquire) < WRITERS;
+    let hangs = || begun.elapsed() > PATIENCE;
+    // One that has ended will say nothing more.
+    while is_silent() && !hangs() && !listening.is_finished() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let is_open = speakers.load(Ordering::Acquire) > 0;
     let second = is_open.then(|| Database::builder(path).open().map(drop));
     // An error if it has ended already, which its status tells, too.
     let killed = child.kill();
@@ -199,6 +211,9 @@ fn run_and_kill(
         return Err(format!("the process ended by itself with {code}"));
     }
     match second {
+        _ if is_silent() => {
+            Err(format!("not each thread has done anything within {} s", PATIENCE.as_secs()))
+        }
         Some(Ok(())) => Err("two processes have opened it at once".into()),
         Some(Err(error)) if error.kind() != ErrorKind::Locked => {
             Err(format!("to a second opener it is not locked: {error:?}"))
@@ -248,9 +263,10 @@ pub fn run(setting: Setting, dir: &Path, start: &dyn Fn(&str) -> Command) -> Rep
     for opening in 0..KILLS {
         let task = Task { setting, opening, path: &path };
         let time = Duration::from_millis(1 + dice.roll(LONGEST) as u64);
-        let checked =
-            run_and_kill(&mut start(&task.text()), &path, time).and_then(|acknowledged| {
-                let checked = panics::caught(|| check(&task, &acknowledged))?;
+        let checked = run_and_kill(&mut start(&task.text()), &path, time, opening + 1 == KILLS)
+            .and_then(|acknowledged| {
+                let check = || watched(format!("kill/{setting}"), || check(&task, &acknowledged));
+                let checked = panics::caught(check)?;
                 checked.map_err(|error| format!("after the kill: {error:?}"))
             });
         report.cases += 1;

@@ -24,10 +24,11 @@ pub mod model;
 #[cfg(turbidite_planted_bugs)]
 pub mod mutants;
 mod panics;
-mod parallel;
 pub mod report;
 pub mod setting;
 pub mod soak;
+pub mod watch;
+pub mod workers;
 
 pub use dice::Dice;
 pub use report::{Report, Violation};

@@ -18,6 +18,7 @@ use crate::choices::{self, mix};
 use crate::history;
 use crate::report::Report;
 use crate::setting::Setting;
+use crate::watch::watched;
 use crate::{Dice, panics, simulated};
 
 /// Threads that write and read,
@@ -369,13 +370,16 @@ pub fn run(setting: Setting) -> Report {
         if in_simulation && cfg!(not(feature = "simulation")) {
             continue;
         }
-        let played = panics::caught(|| match in_simulation {
-            true => simulated(setting.seed, || play(setting, true)),
-            false => play(setting, false),
+        let name = format!("linear/{setting}");
+        let played = panics::caught(|| {
+            watched(name.clone(), || match in_simulation {
+                true => simulated(setting.seed, || play(setting, true)),
+                false => play(setting, false),
+            })
         });
         sum += match played.unwrap_or_else(Err) {
             Ok(operations) => Report { cases: HISTORIES, operations, ..Report::default() },
-            Err(problem) => Report::of_violation(format!("linear/{setting}"), problem),
+            Err(problem) => Report::of_violation(name, problem),
         };
     }
     sum

@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
+use turbidite::Layer;
 use turbidite::planted::{Bug, plant};
 
 use crate::report::{Report, Violation};
-use crate::setting::{Engines, Setting, layers};
+use crate::setting::{Engines, Setting};
 use crate::{crash, faults, flip, linear, model};
 
 /// A mode is left for the next one after so long.
@@ -33,9 +34,24 @@ pub struct Caught {
 /// Tries settings, from a first one on, as long as it is to go on.
 pub type Attempt<'a> = &'a dyn Fn(Setting, &(dyn Fn() -> bool + Sync)) -> Report;
 
-/// Plants a bug, or none, and runs all modes in turn, with `kill` among them, until something is wrong or the time is over, in settings
-/// that a seed begins with, over files of one layer after the other. The bug stays planted.
-pub fn hunt(bug: Option<Bug>, seed: u64, time: Duration, kill: Attempt<'_>) -> Result<u64, Caught> {
+/// Where a bug is looked for.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// The seed of the first setting.
+    pub seed: u64,
+    /// The engines of keyspaces; if it is all, each is also tried alone.
+    pub engines: Engines,
+    /// The layers of files, in turn.
+    pub layers: Vec<Layer>,
+}
+
+/// Plants a bug, or none, and runs all modes in turn, with `kill` among them, until something is wrong or the time is over. The bug stays planted.
+pub fn hunt(
+    bug: Option<Bug>,
+    ground: &Ground,
+    time: Duration,
+    kill: Attempt<'_>,
+) -> Result<u64, Caught> {
     plant(bug);
     let modes: [(&'static str, Attempt<'_>); 6] = [
         ("crash", &|setting, go_on| crash::run(setting, CUTS, go_on)),
@@ -48,12 +64,14 @@ pub fn hunt(bug: Option<Bug>, seed: u64, time: Duration, kill: Attempt<'_>) -> R
         ("kill", kill),
     ];
     let (begun, mut cases) = (Instant::now(), 0);
-    let layers = layers();
-    let first = seed.saturating_sub(1) as usize % layers.len();
-    for (seed, layer) in (seed..).zip(layers.into_iter().cycle().skip(first)) {
-        // On all engines at once, and then on each alone.
-        let each = [vec![Engines::All; 4], Engines::each()].concat();
+    // On all engines at once, and then on each alone.
+    let each = match ground.engines {
+        Engines::All => [vec![Engines::All; 4], Engines::each()].concat(),
+        only => vec![only],
+    };
+    for seed in ground.seed.. {
         let engines = each[(seed % each.len() as u64) as usize];
+        let layer = ground.layers[(seed.wrapping_sub(1) % ground.layers.len() as u64) as usize];
         for (by, attempt) in modes {
             let until = Instant::now() + SLICE;
             let report = attempt(Setting { seed, engines, layer }, &|| Instant::now() < until);
@@ -78,7 +96,7 @@ fn while_going(
     let mut sum = Report::default();
     // Seeds that no other round begins with.
     for number in 0_u64.. {
-        let setting = Setting { seed: first.seed + (number << 32), ..first };
+        let setting = Setting { seed: first.seed.wrapping_add(number << 32), ..first };
         sum += attempt(setting);
         if !sum.violations.is_empty() || !go_on() {
             break;

@@ -30,6 +30,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// When so much is wrong, no more of a setting is tried.
+    pub const MOST_VIOLATIONS: usize = 1000;
+
+    /// Whether so much is wrong.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.violations.len() >= Self::MOST_VIOLATIONS
+    }
+
     /// One case that could not go on.
     #[must_use]
     pub fn of_violation(case: impl ToString, problem: String) -> Self {

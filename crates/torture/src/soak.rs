@@ -13,6 +13,7 @@ use turbidite::{Database, EngineKind, Keyspace, Policy};
 use crate::choices::{self, mix};
 use crate::report::Report;
 use crate::setting::Setting;
+use crate::watch::watched;
 use crate::{Dice, panics};
 
 /// Keys of each keyspace.
@@ -250,8 +251,10 @@ pub fn run(setting: Setting, dir: &Path, go_on: impl Fn() -> bool) -> Report {
     let mut report = Report::default();
     let mut most = [0; 3];
     for opening in 0.. {
-        if let Err(problem) = live(&world, opening, &mut most) {
-            report += Report::of_violation(format!("soak/{setting}"), problem);
+        let name = format!("soak/{setting}");
+        let lived = panics::caught(|| watched(name.clone(), || live(&world, opening, &mut most)));
+        if let Err(problem) = lived.unwrap_or_else(Err) {
+            report += Report::of_violation(name, problem);
             break;
         }
         report.cases += 1;

@@ -183,6 +183,9 @@ fn find_key(format: Format, key: &str, names: Option<&Vec<Vec<u8>>>) -> Result<K
 mod tests {
     use std::path::Path;
 
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn pieces(format: Format, header: bool, key: &str, text: &'static [u8]) -> Vec<Piece> {
@@ -229,6 +232,70 @@ mod tests {
         assert!(matches!(&got[1], Piece::Malformed(why) if why.contains("1 field")), "{got:?}");
         assert!(matches!(&got[2], Piece::Malformed(why) if why.contains("quote")), "{got:?}");
         assert_eq!(got.len(), 3);
+    }
+
+    /// What inputs are made of, and any bytes.
+    fn texts() -> impl Strategy<Value = Vec<u8>> {
+        let words: [&[u8]; 20] = [
+            b"\"",
+            b"\"\"",
+            b",",
+            b"\t",
+            b"\n",
+            b"\r\n",
+            b"\r",
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b":",
+            b"\"id\"",
+            b"{\"id\":1}",
+            b"id",
+            b"\\u00e9",
+            b"\\ud800",
+            b"\xef\xbb\xbf",
+            b"1e400",
+            b" ",
+        ];
+        let word = prop::sample::select(words.to_vec()).prop_map(<[u8]>::to_vec);
+        let any = vec(any::<u8>(), 0..4);
+        vec(prop_oneof![8 => word, 1 => any], 0..60).prop_map(|parts| parts.concat())
+    }
+
+    fn formats() -> impl Strategy<Value = (Format, Option<u8>, bool, &'static str)> {
+        let format = prop::sample::select(vec![Format::Tsv, Format::Csv, Format::Jsonl]);
+        let keys = vec!["1", "2", "line", "id", ".id", "0", "99999999999999999999", ""];
+        (format, any::<Option<u8>>(), any::<bool>(), prop::sample::select(keys))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+
+        #[test]
+        fn whatever_is_read_comes_out_whole_or_is_refused(text in texts(), (format, separator, header, key) in formats()) {
+            let lines = Lines::new(Box::new(std::io::Cursor::new(text.clone())), Path::new("text"));
+            if let Ok((mut parser, front)) = Parser::new(lines, format, separator, header, key) {
+                let (mut all, mut raw, mut pieces) = (front.concat(), Vec::new(), 0);
+                while let Some(_piece) = parser.next(&mut raw).unwrap() {
+                    prop_assert!(!raw.is_empty() && parser.line() > 0);
+                    all.extend_from_slice(&raw);
+                    pieces += 1;
+                }
+                prop_assert_eq!(&all, &text);
+                prop_assert!(parser.bytes() == text.len() as u64 && pieces <= text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn json_that_is_nested_without_end_is_malformed() {
+        let text: &[u8] =
+            Box::leak(format!("{{\"id\":{}", "[".repeat(1 << 20)).into_boxed_str()).as_bytes();
+        for key in ["id", "line"] {
+            let got = pieces(Format::Jsonl, false, key, text);
+            assert!(matches!(&got[..], [Piece::Malformed(_)]), "{key}");
+        }
     }
 
     #[test]

@@ -51,8 +51,14 @@ fn a_case_is_tried_again_by_its_name() {
         "linear/3/hash/mmap",
         "flip/3/btree/mmap/closed/keyspaces+1+tree/bit:70000",
     ] {
-        assert!(place.run(&["torture", "replay", case]).text().is_empty(), "{case}");
+        let text = place.run(&["torture", "replay", case]).text();
+        assert!(text.contains("replay: ") && text.contains(": 0 violations"), "{case}: {text}");
     }
+    let last =
+        place.run(&["torture", "replay", "crash/3/all/mmap/40/keep-only:0", "--json"]).json();
+    let last = last.last().unwrap();
+    assert_eq!((&last["mode"], &last["violations"]), (&"replay".into(), &0.into()), "{last}");
+    assert!(last["cases"].as_u64().unwrap() > 1, "{last}");
 }
 
 #[test]
@@ -60,9 +66,13 @@ fn torture_refuses_what_it_does_not_know() {
     let place = Place::new();
     let error = place.run(&["torture", "replay", "crash/3/all/mmap/40"]).bad(2);
     assert!(error.contains("unknown case") && error.contains("as in crash/7/"), "{error}");
-    for nowhere in ["crash/3/all/mmap/99999999/keep-all", "crash/3/all/mmap/40/keep-only:9999"] {
-        let error = place.run(&["torture", "replay", nowhere]).bad(1);
-        assert!(error.contains("there is no such case"), "{error}");
+    for (nowhere, why) in [
+        ("crash/3/all/mmap/99999999/keep-all", "the workload has "),
+        ("crash/3/all/mmap/40/keep-only:9999", "operations are not synced there"),
+        ("flip/3/btree/mmap/closed/nothing/bit:1", "nothing like it"),
+    ] {
+        let error = place.run(&["torture", "replay", nowhere]).bad(2);
+        assert!(error.contains("unknown case") && error.contains(why), "{error}");
     }
     let error = place.run(&["torture", "replay", "model/3/all/tape"]).bad(2);
     assert!(error.contains("unknown file layer \"tape\""), "{error}");

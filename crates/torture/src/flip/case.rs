@@ -64,6 +64,8 @@ pub enum Damage {
     Missing,
     /// The 512 bytes at this offset have something else.
     Sector(u64, Filling),
+    /// The 4096 bytes at this offset are as they were before they were last written.
+    Stale(u64),
     /// The file and this other one have each other's bytes.
     Swapped(String),
     /// The file has the bytes of the one at its place in another database with the same history.
@@ -78,6 +80,7 @@ impl fmt::Display for Damage {
             Self::Cut(len) => write!(f, "cut:{len}"),
             Self::Missing => f.write_str("missing"),
             Self::Sector(offset, filling) => write!(f, "sector:{offset}:{filling}"),
+            Self::Stale(offset) => write!(f, "stale:{offset}"),
             Self::Swapped(other) => write!(f, "swapped:{}", flat(other)),
             Self::Foreign => f.write_str("foreign"),
         }
@@ -93,6 +96,7 @@ impl Damage {
             Self::Cut(_) => "cut",
             Self::Missing => "missing",
             Self::Sector(..) => "sector",
+            Self::Stale(_) => "stale",
             Self::Swapped(_) => "swapped",
             Self::Foreign => "foreign",
         }
@@ -109,6 +113,7 @@ impl Damage {
                 let (offset, filling) = what.split_once(':')?;
                 Self::Sector(offset.parse().ok()?, named(Filling::ALL, filling)?)
             }
+            "stale" => Self::Stale(what.parse().ok()?),
             "swapped" if !what.is_empty() => Self::Swapped(nested(what)),
             "foreign" if text == kind => Self::Foreign,
             _ => return None,
@@ -200,6 +205,7 @@ mod tests {
             Damage::Missing,
             Damage::Sector(512, Filling::Zeros),
             Damage::Sector(0, Filling::Garbage),
+            Damage::Stale(4096),
             Damage::Swapped("keyspaces/2/000001.table".into()),
             Damage::Foreign,
         ];

@@ -1,7 +1,7 @@
 //! Damage to every bit of every file of a small database: an error or the right answer, never a wrong one, a panic or a hang.
 //!
 //! The database has been closed, or its files are as they were while it was open. Bits and bytes are flipped, files are cut off, removed, swapped with each
-//! other and with those of another database, and sectors of them hold zeros or garbage. Then the database is opened and read in every
+//! other and with those of another database, sectors of them hold zeros or garbage, and pages what they held earlier. Then the database is opened and read in every
 //! way. It may refuse to open, and leaves everything as it is then; or reads may fail; but each answer is right, and
 //! [`verify`](turbidite::Database::verify) tells of all damage but where nothing depends on what was damaged. There it does
 //! no harm at all.
@@ -10,13 +10,10 @@ mod case;
 mod examine;
 mod plan;
 mod sample;
-mod workers;
 
 pub mod places;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use turbidite::Layer;
 use turbidite::vfs::{Access, Fs, MemoryFs};
@@ -26,15 +23,15 @@ pub use self::examine::{Contents, Records, Verdict, examine};
 use self::places::Meaning;
 use self::plan::Plan;
 use self::sample::{Sample, Sampled};
-pub use self::workers::check_all;
 use crate::report::Report;
-use crate::setting::Setting;
-use crate::{Dice, choices, panics};
+use crate::setting::{Setting, Unknown};
+use crate::watch::watched;
+use crate::{Dice, choices, panics, workers};
 
 /// Bytes of what a disk writes whole or not at all.
 const SECTOR: usize = 512;
-/// When so much is wrong, no more is tried.
-const MOST_VIOLATIONS: usize = 1000;
+/// Bytes of what a disk may forget to have written.
+const PAGE: usize = 4096;
 
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +81,14 @@ impl Case<'_> {
                     && in_file(*offset)
                     && file.places.can_sector_be_told(*offset as usize)
             }
+            Damage::Stale(offset) => {
+                offset.is_multiple_of(PAGE as u64)
+                    && in_file(*offset)
+                    && self.stale(*offset as usize).any(|(at, byte)| byte != file.bytes[at])
+                    && (*offset as usize..*offset as usize + PAGE)
+                        .step_by(SECTOR)
+                        .all(|sector| file.places.can_sector_be_told(sector))
+            }
             Damage::Swapped(other) => self.other(other).is_some(),
             Damage::Foreign => file.foreign.is_some(),
         }
@@ -108,6 +113,10 @@ impl Case<'_> {
             Damage::Sector(offset, filling) => {
                 open()?.write_at(*offset, &self.sector(*offset as usize, *filling))?;
             }
+            Damage::Stale(offset) => {
+                let bytes: Vec<_> = self.stale(*offset as usize).map(|(_, byte)| byte).collect();
+                open()?.write_at(*offset, &bytes)?;
+            }
             Damage::Swapped(other) => {
                 let other = self.other(other).expect("the case exists");
                 fs.write_file(&file.path, &other.bytes)?;
@@ -118,6 +127,13 @@ impl Case<'_> {
             }
         }
         Ok(fs)
+    }
+
+    /// What the page at `offset` had before, by the place of each byte.
+    fn stale(&self, offset: usize) -> impl Iterator<Item = (usize, u8)> {
+        let file = self.file();
+        let end = (offset + PAGE).min(file.earlier.len()).min(file.bytes.len());
+        (offset..end).map(|at| (at, file.earlier[at]))
     }
 
     /// What the sector at `offset` has instead.
@@ -142,6 +158,12 @@ impl Case<'_> {
             Damage::Cut(len) => at_once(is_optional || file.places.is_behind_all(*len as usize)),
             Damage::Missing => at_once(is_optional),
             Damage::Sector(offset, filling) => self.meaning_of_sector(*offset as usize, *filling),
+            Damage::Stale(offset) => {
+                let changed =
+                    self.stale(*offset as usize).filter(|&(at, byte)| byte != file.bytes[at]);
+                let meanings = changed.map(|(at, _)| file.places.meaning_if_older(at));
+                meanings.max().unwrap_or(Meaning::Unused)
+            }
             Damage::Swapped(other) => {
                 let other = self.other(other);
                 at_once(file.is_prepared && other.is_some_and(|other| other.is_prepared))
@@ -166,9 +188,11 @@ impl Case<'_> {
     fn check(&self) -> Report {
         let Sample { setting, contents, .. } = self.sample;
         let examined = panics::caught(|| {
-            let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
-            let verdict = examine(&fs, setting.layer, contents)?;
-            judge(verdict, self.meaning())
+            watched(self.id(), || {
+                let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
+                let verdict = examine(&fs, setting.layer, contents)?;
+                judge(verdict, self.meaning())
+            })
         });
         let mut report = match examined.unwrap_or_else(Err) {
             Ok(verdict) => {
@@ -195,53 +219,60 @@ fn judge(verdict: Verdict, meaning: Meaning) -> Result<Verdict, String> {
     }
 }
 
+/// The database of a setting, closed and not closed, and without any damage.
+fn make(setting: Setting) -> Result<[Sample; 2], Report> {
+    let name = format!("flip/{setting}");
+    let make = || {
+        State::ALL.map(|state| {
+            let sample = Sample::new(setting, state);
+            let verdict = examine(&sample.fs.fork(), setting.layer, &sample.contents);
+            assert_eq!(verdict, Ok(Verdict::Silent), "undamaged, {state}");
+            sample
+        })
+    };
+    panics::caught(|| watched(name.clone(), make))
+        .map_err(|panic| Report::of_violation(name, panic))
+}
+
+/// Makes the database of a setting, and damages nothing.
+pub fn run_without(setting: Setting) -> Report {
+    match make(setting) {
+        Ok(samples) => Report { cases: samples.len() as u64, ..Report::default() },
+        Err(report) => report,
+    }
+}
+
 /// Makes the database of a setting, closed and not closed, damages it where `effort` says, and examines what is left, for as long as it is to `go_on`, in as
 /// many threads as there are processors. What comes first is of all files. A case is an opening of a damaged database; how many of them were `refused`, how many opened and
 /// `reported` damage, and how many said nothing, because nothing depends on what was damaged, is counted, and how many bytes of how
 /// many files are in use.
-///
-/// A case that takes longer than 30 s is printed, and the process aborted.
-pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
-    let made = panics::caught(|| State::ALL.map(|state| Sample::new(setting, state)));
-    let samples = match made {
+pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Send + Sync) -> Report {
+    let samples = match make(setting) {
         Ok(samples) => samples,
-        Err(panic) => return Report::of_violation(format!("flip/{setting}"), panic),
+        Err(report) => return report,
     };
     let plan = Plan::new(setting.seed, &samples, effort.every as u64);
-    let mut sum = Report::default();
+    let cases = plan.cases().enumerate().take_while(|&(turn, _)| turn == 0 || go_on());
+    let cases = cases.map(|(_, case)| case).filter(Case::exists);
+    let mut sum = workers::sum(cases, |case| case.check());
     sum.count("files", samples.iter().map(|sample| sample.files.len() as u64).sum());
     sum.count("bytes", samples.iter().map(Sample::used_bytes).sum());
-    let sum = Mutex::new(sum);
-    let (turns, is_enough) = (AtomicU64::new(0), AtomicBool::new(false));
-    let next = || {
-        loop {
-            let turn = turns.fetch_add(1, Ordering::Relaxed);
-            if turn > 0 && (is_enough.load(Ordering::Relaxed) || !go_on()) {
-                return None;
-            }
-            let case = plan.at(turn)?;
-            if case.exists() {
-                return Some(case);
-            }
-        }
-    };
-    check_all(next, |case: &Case<'_>| {
-        let report = case.check();
-        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-        *sum += report;
-        is_enough.store(sum.violations.len() >= MOST_VIOLATIONS, Ordering::Relaxed);
-    });
-    sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+    sum
 }
 
 /// Tries one case again. With the feature `simulation` the damaged files are the very same.
-pub fn replay(id: CaseId) -> Report {
+///
+/// # Errors
+/// If there is no such case.
+pub fn replay(id: CaseId) -> Result<Report, Unknown> {
     let sample = Sample::new(id.setting, id.state);
     let case =
         sample.find(&id.file).map(|file| Case { sample: &sample, file, damage: id.damage.clone() });
     match case.filter(Case::exists) {
-        Some(case) => case.check(),
-        None => Report::of_violation(id, "there is no such case".into()),
+        Some(case) => Ok(case.check()),
+        None => {
+            Err(Unknown::new("case", &id.to_string(), "nothing like it can be damaged like that"))
+        }
     }
 }
 

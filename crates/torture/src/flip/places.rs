@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::SECTOR;
 use super::examine::Records;
+use super::{PAGE, SECTOR};
 
 /// Bytes of a segment's header.
 const SEGMENT_HEADER: usize = 64;
@@ -12,8 +12,8 @@ const SEGMENT_HEADER: usize = 64;
 const SEGMENT_FRONT: usize = 512;
 /// The most bytes that a mark takes at the end of the log.
 const MARK: usize = 54;
-/// Bytes of a page of the B+ trees.
-const PAGE: usize = 4096;
+/// Where catalog and manifests say how far they are synced.
+const WATERMARK: Range<usize> = 64..96;
 /// What a meta page of a B+ tree says,
 const META: Range<usize> = 0..124;
 /// and where it confirms the other one.
@@ -39,6 +39,8 @@ pub struct Places {
     unused: Vec<Range<usize>>,
     /// What says nothing if it is zeros.
     optional: Vec<Range<usize>>,
+    /// What says less and nothing false if it is as it was before.
+    older: Vec<Range<usize>>,
     /// Where the file may be cut off.
     end: Option<usize>,
     /// What is taken for a write that the power failed in if it is damaged, and so for one that nothing was promised of,
@@ -67,6 +69,11 @@ pub(super) fn is_segment(name: &str) -> bool {
     last_part(name).ends_with(".log") && !is_tail(name)
 }
 
+/// Whether it is a catalog or a manifest.
+fn is_edit_log(name: &str) -> bool {
+    ["catalog-", "manifest-"].iter().any(|kind| last_part(name).starts_with(kind))
+}
+
 /// Whether it is a segment of the log that no record has been written to.
 pub(super) fn is_prepared_segment(name: &str, bytes: &[u8]) -> bool {
     is_segment(name) && (1..=SEGMENT_HEADER).contains(&used(bytes))
@@ -80,6 +87,7 @@ impl Places {
             _ if is_tail(name) => Self::of_tail(bytes),
             _ if is_segment(name) => Self::of_segment(bytes),
             Some(records) if last_part(name) == "tree" => Self::of_tree(bytes, records),
+            _ if is_edit_log(name) => Self { older: vec![WATERMARK], ..Self::default() },
             _ => Self::default(),
         }
     }
@@ -131,6 +139,7 @@ impl Places {
             end: Some(tree_end(tree)),
             torn: torn.clone(),
             torn_with_sector: torn,
+            ..Self::default()
         }
     }
 
@@ -147,6 +156,11 @@ impl Places {
     /// The same if all of its sector becomes zeros.
     pub(super) fn meaning_if_zeros(&self, at: usize) -> Meaning {
         if has(&self.optional, at) { Meaning::Hint } else { self.meaning(at) }
+    }
+
+    /// The same if it becomes what it was before, which may be that nothing had been written there.
+    pub(super) fn meaning_if_older(&self, at: usize) -> Meaning {
+        if has(&self.older, at) { Meaning::Hint } else { self.meaning_if_zeros(at) }
     }
 
     /// Whether damage to the byte at `at` can be told from what a power cut leaves.
@@ -260,6 +274,12 @@ mod tests {
         assert_eq!([0, 511, 512].map(|at| places.meaning(at)), [Hint, Hint, Unused]);
         let table = Places::of("keyspaces/1/000001.table", &segment, Some(&Records::new()));
         assert!((0..4096).all(|at| table.meaning(at) == Needed));
+        let manifest = Places::of("keyspaces/1/manifest-000001", &segment, Some(&Records::new()));
+        assert!((0..4096).all(|at| manifest.meaning(at) == Needed));
+        assert_eq!(
+            [63, 64, 95, 96].map(|at| manifest.meaning_if_older(at)),
+            [Needed, Hint, Hint, Needed]
+        );
     }
 
     #[test]

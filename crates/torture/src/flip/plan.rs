@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::case::{Damage, Filling};
 use super::sample::{Sample, Sampled};
-use super::{Case, SECTOR};
-use crate::choices;
+use super::{Case, PAGE, SECTOR};
+use crate::{choices, dice};
 
 /// So many bytes at each end of what is in use in a file have heads, footers and the newest records.
 const END: usize = 1024;
@@ -15,7 +15,7 @@ const DENSE: u64 = 32;
 const SPARSE: u64 = 64;
 /// Away from the ends a file is cut off at one length for so many bits.
 const LENGTHS: u64 = 8;
-/// All sectors in use are damaged unless so many bits or more are passed over.
+/// All sectors in use and all pages are damaged unless so many bits or more are passed over.
 const SECTORS: u64 = 256;
 
 /// A kind of damage of which there are many cases in a file, by a number.
@@ -25,6 +25,7 @@ enum Kind {
     Byte,
     Cut,
     Sector(Filling),
+    Stale,
 }
 
 /// Cases of one kind in one file, with the numbers of a range. Of each `every` that follow each other one is chosen.
@@ -53,6 +54,7 @@ impl Stratum {
             Kind::Byte => Damage::Byte(number),
             Kind::Cut => Damage::Cut(number),
             Kind::Sector(filling) => Damage::Sector(number * SECTOR as u64, filling),
+            Kind::Stale => Damage::Stale(number * PAGE as u64),
         }
     }
 }
@@ -92,14 +94,11 @@ impl<'a> Plan<'a> {
         Self { seed, samples, whole, strata, ends }
     }
 
-    /// The case whose turn it is, if there are as many. Those that come one after the other are far from each other, and soon there are
-    /// some everywhere.
-    pub(super) fn at(&self, turn: u64) -> Option<Case<'a>> {
-        if let Some(case) = self.whole.get(turn as usize) {
-            return Some(case.clone());
-        }
-        let (turn, len) = (turn - self.whole.len() as u64, self.ends.last().copied().unwrap_or(0));
-        (turn < len).then(|| self.in_stratum(place(choices::mix(self.seed, "first"), turn, len)))
+    /// All cases. Those that come one after the other are far from each other, and soon there are some everywhere.
+    pub(super) fn cases(&self) -> impl Iterator<Item = Case<'a>> + Send {
+        let len = self.ends.last().copied().unwrap_or(0);
+        let others = dice::shuffled(len as usize, self.seed).map(|n| self.in_stratum(n as u64));
+        self.whole.iter().cloned().chain(others)
     }
 
     /// The `n`-th case of all strata.
@@ -109,22 +108,6 @@ impl<'a> Plan<'a> {
         let damage = stratum.nth(self.seed, n + stratum.len() - self.ends[found]);
         Case { sample: &self.samples[stratum.sample], file: stratum.file, damage }
     }
-}
-
-/// Which of `len` cases has this turn: all have one, and `first` says which is the first.
-fn place(first: u64, turn: u64, len: u64) -> u64 {
-    let steps = u128::from(turn) * u128::from(stride(len));
-    ((u128::from(first) + steps) % u128::from(len)) as u64
-}
-
-/// A number near the golden section of `len`, with which all turns come to all cases.
-fn stride(len: u64) -> u64 {
-    let golden = (u128::from(len) * 618_034 / 1_000_000) as u64;
-    (golden.max(1)..).find(|&stride| gcd(stride, len) == 1).expect("some are prime")
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The strata of a file: kinds, ranges of numbers, and of how many one is chosen.
@@ -150,7 +133,9 @@ fn strata_of(
         };
         [(Kind::Bit, bits, flips), (Kind::Byte, bytes.clone(), flips), (Kind::Cut, bytes, lengths)]
     });
-    within.chain(sectors).filter(|(_, numbers, _)| !numbers.is_empty())
+    let pages = 0..sampled.earlier.len().div_ceil(PAGE) as u64;
+    let stale = [(Kind::Stale, pages, every.div_ceil(SECTORS))];
+    within.chain(sectors).chain(stale).filter(|(_, numbers, _)| !numbers.is_empty())
 }
 
 /// What a part of a file has.
@@ -201,17 +186,13 @@ mod tests {
         vec![Sample::new(setting, State::Closed)]
     }
 
-    fn all<'a>(plan: &Plan<'a>) -> impl Iterator<Item = Case<'a>> {
-        (0..).map_while(|turn| plan.at(turn))
-    }
-
     #[test]
     fn with_all_effort_every_bit_in_use_is_flipped_once() {
         let samples = samples();
         let plan = Plan::new(3, &samples, 1);
         let mut flips: Vec<_> =
             samples[0].files.iter().map(|file| vec![0_u8; file.bytes.len() * 8]).collect();
-        for case in all(&plan) {
+        for case in plan.cases() {
             if let Damage::Bit(bit) = case.damage {
                 flips[case.file][bit as usize] += 1;
             }
@@ -229,12 +210,12 @@ mod tests {
         let samples = samples();
         let plan = Plan::new(3, &samples, 40);
         let mut met = BTreeMap::<_, u64>::new();
-        for case in all(&plan).take(3000) {
+        for case in plan.cases().take(3000) {
             *met.entry(samples[0].files[case.file].name.clone()).or_default() += 1;
             let damage = case.damage.to_string();
             *met.entry(damage.split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
         }
-        let kinds = ["bit", "byte", "cut", "missing", "sector", "swapped", "foreign"];
+        let kinds = ["bit", "byte", "cut", "missing", "sector", "stale", "swapped", "foreign"];
         let names = samples[0].files.iter().map(|file| &file.name[..]);
         for wanted in names.chain(kinds) {
             assert!(met.contains_key(wanted), "no {wanted} in {met:?}");
@@ -246,7 +227,7 @@ mod tests {
         let samples = samples();
         let [one, two] = [1, 2].map(|seed| {
             let plan = Plan::new(seed, &samples, 100);
-            let bits = all(&plan).map(|case| case.id().to_string());
+            let bits = plan.cases().map(|case| case.id().to_string());
             bits.filter(|name| name.contains("bit:")).collect::<std::collections::BTreeSet<_>>()
         });
         // At both ends of a file it is one bit in four.

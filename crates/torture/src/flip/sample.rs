@@ -1,5 +1,6 @@
 //! Small databases to damage, with a file of every kind that there is, and what they hold.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -90,6 +91,8 @@ pub(super) struct Sampled {
     pub(super) used: usize,
     /// Whether it is a segment of the log that no record has been written to.
     pub(super) is_prepared: bool,
+    /// What the file held before it was last written, as far as it is not longer now; nothing if it was written once.
+    pub(super) earlier: Vec<u8>,
     /// The bytes of the same file of another database with the same history, if that has it.
     pub(super) foreign: Option<Vec<u8>>,
 }
@@ -117,7 +120,7 @@ pub(super) struct Sample {
 impl Sample {
     pub(super) fn new(setting: Setting, state: State) -> Self {
         let made = |seed| simulated(seed, || Maker::make(setting, state));
-        let (fs, contents) = made(setting.seed);
+        let (fs, contents, mut versions) = made(setting.seed);
         // Another order of threads, and another identity.
         let mut others = files_of(&made(choices::mix(setting.seed, "another")).0);
         let files = files_of(&fs).into_iter().map(|(name, bytes)| {
@@ -128,9 +131,11 @@ impl Sample {
             let places = Places::of(&name, &bytes, records);
             let foreign = others.iter_mut().find(|other| other.0 == name);
             let foreign = foreign.map(|other| std::mem::take(&mut other.1));
+            let mut versions = versions.remove(&name).unwrap_or_default().into_iter();
+            let earlier = versions.rfind(|version| *version != bytes).unwrap_or_default();
             let is_prepared = places::is_prepared_segment(&name, &bytes);
             let (path, used) = (Path::new(history::PATH).join(&name), places::used(&bytes));
-            Sampled { name, path, bytes, places, used, is_prepared, foreign }
+            Sampled { name, path, bytes, places, used, is_prepared, earlier, foreign }
         });
         let files = files.collect();
         for (member, id) in members(setting.engines).zip(1..) {
@@ -169,13 +174,18 @@ struct Maker {
     db: Option<Database>,
     contents: Contents,
     dice: Dice,
+    versions: Versions,
 }
 
+/// The last two versions of each file, by name.
+type Versions = BTreeMap<String, VecDeque<Vec<u8>>>;
+
 impl Maker {
-    fn make(setting: Setting, state: State) -> (MemoryFs, Contents) {
+    fn make(setting: Setting, state: State) -> (MemoryFs, Contents, Versions) {
         let (fs, dice) = (MemoryFs::new(), Dice::new(setting.seed));
         let db = Some(open(setting, &fs, 0));
-        let mut maker = Self { setting, fs, db, contents: Contents::new(), dice };
+        let (contents, versions) = Default::default();
+        let mut maker = Self { setting, fs, db, contents, dice, versions };
         maker.work(state);
         let fs = match state {
             State::Closed => {
@@ -184,7 +194,18 @@ impl Maker {
             }
             State::Unclosed => maker.fs.fork(),
         };
-        (fs, maker.contents)
+        (fs, maker.contents, maker.versions)
+    }
+
+    /// Keeps what files hold now.
+    fn remember(&mut self) {
+        for (name, bytes) in files_of(&self.fs) {
+            let versions = self.versions.entry(name).or_default();
+            if versions.back() != Some(&bytes) {
+                versions.push_back(bytes);
+                versions.drain(..versions.len().saturating_sub(2));
+            }
+        }
     }
 
     fn db(&self) -> &Database {
@@ -261,6 +282,7 @@ impl Maker {
             records.insert(key.into_bytes(), value);
         }
         batch.commit().expect("there is room");
+        self.remember();
     }
 
     /// Eight keys from number `first` on, some of them deleted.
@@ -331,23 +353,25 @@ impl Maker {
     }
 
     /// Persists keyspaces, and waits until nothing is left to be done in the background.
-    fn persist(&self, names: &[&'static str]) {
+    fn persist(&mut self, names: &[&'static str]) {
         for name in self.those(names) {
             self.db()
                 .open_keyspace(name)
                 .and_then(|keyspace| keyspace.persist())
                 .expect("it persists");
             self.db().settle().expect("nothing fails in the background");
+            self.remember();
         }
     }
 
-    fn compact(&self, names: &[&'static str]) {
+    fn compact(&mut self, names: &[&'static str]) {
         for name in self.those(names) {
             self.db()
                 .open_keyspace(name)
                 .and_then(|keyspace| keyspace.compact())
                 .expect("it compacts");
             self.db().settle().expect("nothing fails in the background");
+            self.remember();
         }
     }
 }

@@ -16,6 +16,7 @@ pub use self::world::assert_no_order;
 use self::world::{Figures, World};
 use crate::report::Report;
 use crate::setting::Setting;
+use crate::watch::watched;
 use crate::{Dice, panics, simulated};
 
 /// The most operations of a history.
@@ -45,8 +46,11 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
             world.finish()
         };
         let in_memory = dir.is_none();
-        let played =
-            panics::caught(|| if in_memory { simulated(setting.seed, play) } else { play() });
+        let played = panics::caught(|| {
+            watched(format!("model/{setting}"), || {
+                if in_memory { simulated(setting.seed, play) } else { play() }
+            })
+        });
         if let Some(dir) = dir {
             let path = dir.join("test.db");
             if path.exists() {

@@ -1,14 +1,14 @@
 //! How long the torture lasts, with what, and how it is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use turbidite::Layer;
-use turbidite_torture::{Engines, Report, Setting, setting};
+use turbidite_torture::{Engines, Report, Setting, Violation, setting, watch, workers};
 
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
@@ -20,22 +20,24 @@ const ALL: &str = "all";
 const MOST_TOLD: usize = 20;
 /// A line about how far it is, so often.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// How long it lasts if nothing is said.
+const MINUTES: f64 = 1.0;
 
 /// How long, and with what.
 #[derive(Args, Debug)]
 pub(super) struct Course {
-    /// Go on with the next seed until so many minutes are over; one is begun at least
-    #[arg(long, default_value_t = 1.0, value_name = "N")]
-    minutes: f64,
+    /// Go on with the next seed until so many minutes are over; one is begun at least. If it is not given: 1, for `mutants` 30
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
     /// The first seed
     #[arg(long, default_value_t = 1, value_name = "S")]
     pub(super) seed: u64,
     /// The engine of all keyspaces: lsm, hash, btree, skip, or all for keyspaces on each of them
     #[arg(long, default_value = ALL, value_name = "ENGINE")]
-    engine: String,
+    pub(super) engine: String,
     /// The layer of files: mmap, pos, pos-block, pos-block-cache, pos-direct, pos-direct-cache, or all
     #[arg(long, default_value = ALL, value_name = "LAYER")]
-    file: String,
+    pub(super) file: String,
     #[command(flatten)]
     pub(super) figures: Figures,
 }
@@ -45,31 +47,48 @@ pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::usage(error.to_string())
 }
 
+/// An option that is a time in minutes.
+pub(super) fn minutes(option: &str, minutes: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(minutes * 60.0)
+        .map_err(|_| Failure::usage(format!("{option} must be a number that is not negative")))
+}
+
 impl Course {
-    pub(super) fn begin(&self) -> Result<Clock> {
-        let engines: Engines = self.engine.parse().map_err(usage)?;
-        let layers = match &*self.file {
+    /// How long it lasts, `default` minutes if it is not said.
+    pub(super) fn time(&self, default: f64) -> Result<Duration> {
+        minutes("--minutes", self.minutes.unwrap_or(default))
+    }
+
+    pub(super) fn engines(&self) -> Result<Engines> {
+        self.engine.parse().map_err(usage)
+    }
+
+    pub(super) fn layers(&self) -> Result<Vec<Layer>> {
+        Ok(match &*self.file {
             ALL => setting::layers(),
             name => vec![setting::layer(name).map_err(|error| usage(format!("{error}, {ALL}")))?],
-        };
-        let time = Duration::try_from_secs_f64(self.minutes * 60.0)
-            .map_err(|_| Failure::usage("--minutes must be a number that is not negative"))?;
+        })
+    }
+
+    fn begin(&self) -> Result<Clock> {
+        let (engines, layers, time) = (self.engines()?, self.layers()?, self.time(MINUTES)?);
         let begun = Instant::now();
-        Ok(Clock { engines, layers, seed: self.seed, time, begun, told: Mutex::new(begun) })
+        let told = Mutex::new(begun);
+        Ok(Clock { engines, layers, seed: self.seed, time, begun, told })
     }
 
     /// Tries one setting after the other.
     pub(super) fn run(
         &self,
         mode: &'static str,
-        attempt: impl Fn(Setting, &Clock) -> Report,
+        attempt: impl Fn(Setting, &Clock) -> Result<Report>,
     ) -> Result<()> {
-        let clock = self.begin()?;
-        let mut teller = Teller::new(mode);
+        let (clock, telling) = (self.begin()?, Telling::begin(mode, self.figures));
         for setting in clock.settings() {
-            teller.add(setting, attempt(setting, &clock));
+            clock.tell(setting);
+            telling.add(setting, attempt(setting, &clock)?);
         }
-        teller.finish(self.figures, &clock)
+        telling.finish()
     }
 
     /// Tries as many settings at a time as there are processors.
@@ -78,23 +97,12 @@ impl Course {
         mode: &'static str,
         attempt: impl Fn(Setting) -> Report + Sync,
     ) -> Result<()> {
-        let clock = self.begin()?;
-        let (settings, teller) = (Mutex::new(clock.settings()), Mutex::new(Teller::new(mode)));
-        let work = || {
-            loop {
-                let setting = settings.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(setting) = setting else { return };
-                clock.tell(setting);
-                let report = attempt(setting);
-                teller.lock().unwrap_or_else(PoisonError::into_inner).add(setting, report);
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get());
-        std::thread::scope(|scope| {
-            (0..threads).for_each(|_| _ = scope.spawn(work));
+        let (clock, telling) = (self.begin()?, Telling::begin(mode, self.figures));
+        workers::each(clock.settings(), |setting| {
+            clock.tell(setting);
+            telling.add(setting, attempt(setting));
         });
-        let teller = teller.into_inner().unwrap_or_else(PoisonError::into_inner);
-        teller.finish(self.figures, &clock)
+        telling.finish()
     }
 }
 
@@ -138,51 +146,86 @@ impl Clock {
     }
 }
 
-/// What came of all settings.
-pub(super) struct Teller {
+/// What is told of a mode, also by whoever notices that a case hangs.
+pub(super) struct Telling {
     mode: &'static str,
-    sum: Report,
-    seeds: std::collections::BTreeSet<u64>,
+    figures: Figures,
+    begun: Instant,
+    sums: Mutex<Sums>,
 }
 
-impl Teller {
-    pub(super) fn new(mode: &'static str) -> Self {
-        Self { mode, sum: Report::default(), seeds: Default::default() }
+/// What came of all settings.
+#[derive(Default)]
+struct Sums {
+    report: Report,
+    seeds: BTreeSet<u64>,
+}
+
+impl Telling {
+    /// Tells of a case that hangs, too: that is a violation, and the end of the process.
+    pub(super) fn begin(mode: &'static str, figures: Figures) -> Arc<Self> {
+        let (begun, sums) = (Instant::now(), Mutex::default());
+        let telling = Arc::new(Self { mode, figures, begun, sums });
+        let of_hang = Arc::clone(&telling);
+        watch::on_hang(watch::PATIENCE, move |Violation { case, problem }| {
+            of_hang.note(Report::of_violation(case, problem));
+            if let Err(failure) = of_hang.finish() {
+                failure.report();
+            }
+            std::process::exit(1);
+        });
+        telling
     }
 
-    /// Adds what came of a setting, and tells its first violations.
-    pub(super) fn add(&mut self, setting: Setting, report: Report) {
-        let left = MOST_TOLD.saturating_sub(self.sum.violations.len());
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what came of a setting.
+    fn add(&self, setting: Setting, report: Report) {
+        self.sums().seeds.insert(setting.seed);
+        self.note(report);
+    }
+
+    /// Adds a report, and tells the first violations.
+    pub(super) fn note(&self, report: Report) {
+        let mut sums = self.sums();
+        let left = MOST_TOLD.saturating_sub(sums.report.violations.len());
         for violation in report.violations.iter().take(left) {
             anstream::eprintln!("turbidite: {}: {}", violation.case, violation.problem);
         }
-        self.seeds.insert(setting.seed);
-        self.sum += report;
+        sums.report += report;
     }
 
-    pub(super) fn finish(self, figures: Figures, clock: &Clock) -> Result<()> {
-        let seconds = clock.begun.elapsed().as_secs_f64();
+    pub(super) fn finish(&self) -> Result<()> {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.sums().tell(self.mode, self.figures, seconds)
+    }
+}
+
+impl Sums {
+    fn tell(&self, mode: &str, figures: Figures, seconds: f64) -> Result<()> {
         let mut out = output::stdout();
         if figures.json {
-            writeln!(out, "{}", self.json(seconds))?;
+            writeln!(out, "{}", self.json(mode, seconds))?;
         } else {
-            for line in faults(&self.sum.fired) {
+            for line in faults(&self.report.fired) {
                 writeln!(out, "{line}")?;
             }
-            writeln!(out, "{}", self.sentence(seconds))?;
+            writeln!(out, "{}", self.sentence(mode, seconds))?;
         }
         out.flush()?;
-        match self.sum.violations.len() {
+        match self.report.violations.len() {
             0 => Ok(()),
             violations => Err(violated(violations)),
         }
     }
 
-    fn json(&self, seconds: f64) -> Value {
-        let Report { cases, operations, fired, counts, most, violations } = &self.sum;
+    fn json(&self, mode: &str, seconds: f64) -> Value {
+        let Report { cases, operations, fired, counts, most, violations } = &self.report;
         let mut line = json!({
-            "mode": self.mode, "cases": cases, "operations": operations,
-            "faults_fired": self.sum.faults_fired(), "violations": violations.len(),
+            "mode": mode, "cases": cases, "operations": operations,
+            "faults_fired": self.report.faults_fired(), "violations": violations.len(),
             "mutants_planted": 0, "mutants_caught": 0, "seconds": seconds, "seeds": self.seeds.len(),
         });
         let object = line.as_object_mut().expect("it is one");
@@ -198,14 +241,13 @@ impl Teller {
         line
     }
 
-    fn sentence(&self, seconds: f64) -> String {
-        let Report { cases, operations, counts, most, violations, .. } = &self.sum;
+    fn sentence(&self, mode: &str, seconds: f64) -> String {
+        let Report { cases, operations, counts, most, violations, .. } = &self.report;
         let counts = counts.iter().map(|(name, &count)| format!(", {} {name}", Count(count)));
         let most = most.iter().map(|(name, &there)| format!(", at most {} {name}", Count(there)));
         let others: String = counts.chain(most).collect();
         format!(
-            "{}: {} cases, {} operations{others}, {} seeds, {:.1} min: {} violations",
-            self.mode,
+            "{mode}: {} cases, {} operations{others}, {} seeds, {:.1} min: {} violations",
             Count(*cases),
             Count(*operations),
             self.seeds.len(),

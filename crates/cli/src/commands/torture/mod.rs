@@ -5,19 +5,21 @@ mod mutants;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
+use turbidite::Layer;
 use turbidite_torture::{Report, Setting, crash, faults, flip, kill, linear, model, soak};
 
-use self::course::{Course, usage, violated};
+use self::course::{Course, Telling, usage};
 use crate::failure::{Failure, Result};
+use crate::output::Figures;
 
 /// Try the promises of the store: cut the power everywhere and see what is left, kill processes, have files and disks fail, compare answers with a
 /// model's
 ///
 /// All but `kill` and `soak` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
-/// told then is for `torture replay`, but for `kill` and `soak`.
+/// told then is for `torture replay`, but for `kill` and `soak`. A case that hangs, for two minutes, is a promise that was not kept, too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -76,15 +78,16 @@ struct Crash {
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     every: u16,
     /// Random images at each boundary
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    randoms: usize,
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(..=crash::MOST_RANDOMS as i64))]
+    randoms: u16,
 }
 
 impl Crash {
     fn run(&self) -> Result<()> {
-        let effort = crash::Effort { step: self.every.into(), randoms: self.randoms };
-        self.course
-            .run("crash", |setting, clock| crash::run(setting, effort, || clock.goes_on(setting)))
+        let effort = crash::Effort { step: self.every.into(), randoms: self.randoms.into() };
+        self.course.run("crash", |setting, clock| {
+            Ok(crash::run(setting, effort, || clock.goes_on(setting)))
+        })
     }
 }
 
@@ -106,8 +109,9 @@ struct Faults {
 impl Faults {
     fn run(&self) -> Result<()> {
         let effort = faults::Effort { every: self.every as usize };
-        self.course
-            .run("faults", |setting, clock| faults::run(setting, effort, || clock.goes_on(setting)))
+        self.course.run("faults", |setting, clock| {
+            Ok(faults::run(setting, effort, || clock.goes_on(setting)))
+        })
     }
 }
 
@@ -115,7 +119,7 @@ impl Faults {
 ///
 /// Each seed is another database, closed, and as its files are while it is open. Bits and bytes are flipped, files cut off, removed, swapped with each other and with
 /// those of another database, sectors are lost or garbage. Each answer must be right or an error, an opening that fails changes nothing, and `verify` must tell of all
-/// damage but where nothing depends on it. Cases are damaged databases. A case that hangs ends the process.
+/// damage but where nothing depends on it. Cases are damaged databases.
 #[derive(Args, Debug)]
 struct Flip {
     #[command(flatten)]
@@ -129,7 +133,7 @@ impl Flip {
     fn run(&self) -> Result<()> {
         let effort = flip::Effort { every: self.every as usize };
         self.course
-            .run("flip", |setting, clock| flip::run(setting, effort, || clock.goes_on(setting)))
+            .run("flip", |setting, clock| Ok(flip::run(setting, effort, || clock.goes_on(setting))))
     }
 }
 
@@ -164,13 +168,13 @@ struct Linear {
 
 impl Linear {
     fn run(&self) -> Result<()> {
-        self.course.run("linear", |setting, _| linear::run(setting))
+        self.course.run("linear", |setting, _| Ok(linear::run(setting)))
     }
 }
 
 /// Kill processes in the middle of writing to real files, and see what is left
 ///
-/// Each seed is another database in a directory of its own, which is removed afterwards. Processes write to it, one after the other, and are killed at some moment of their first
+/// Each seed is another database in a directory of its own, which is removed afterwards unless something was wrong. Processes write to it, one after the other, and are killed at some moment of their first
 /// 300 ms; after each the database is opened, and all that was acknowledged must be there. Cases are kills.
 #[derive(Args, Debug)]
 struct Kill {
@@ -181,9 +185,12 @@ struct Kill {
     dir: Option<PathBuf>,
 }
 
-/// A directory for one database, removed when it is dropped.
+/// A directory within this one, or that for temporary files.
 fn directory(within: Option<&Path>) -> Result<tempfile::TempDir> {
     let place = within.map_or_else(std::env::temp_dir, Path::to_path_buf);
+    if place.to_str().is_none() {
+        return Err(Failure::usage(format!("{} is not UTF-8: give --dir", place.display())));
+    }
     let made = tempfile::Builder::new().prefix("turbidite-torture-").tempdir_in(&place);
     made.map_err(|error| {
         Failure::usage(format!("no directory can be made in {}: {error}", place.display()))
@@ -192,51 +199,48 @@ fn directory(within: Option<&Path>) -> Result<tempfile::TempDir> {
 
 impl Kill {
     fn run(&self) -> Result<()> {
-        let place = directory(self.dir.as_deref())?;
-        self.course.run("kill", |setting, clock| {
-            clock.goes_on(setting);
-            kill_in(place.path(), setting, None)
-        })
+        self.course.run("kill", |setting, _| kill_in(self.dir.as_deref(), setting, None))
     }
 }
 
 /// Kills processes that write to a database within `place`, in which a bug may be planted.
-fn kill_in(place: &Path, setting: Setting, bug: Option<&str>) -> Report {
-    let program = std::env::current_exe().unwrap_or_default();
+fn kill_in(place: Option<&Path>, setting: Setting, bug: Option<&str>) -> Result<Report> {
+    let program = std::env::current_exe()?;
     let start = |task: &str| {
         let mut command = Command::new(&program);
         command.args(["torture", "write", task]);
         bug.iter().for_each(|bug| _ = command.args(["--bug", bug]));
         command
     };
-    in_directory(place, setting, "kill", |dir| kill::run(setting, dir, &start))
+    in_directory(place, setting.layer, |dir| kill::run(setting, dir, &start))
 }
 
-/// Tries a setting in a new directory within `place`, if the layer can be had there.
+/// Tries something in a new directory within `place`, if the layer can be had there. It is removed afterwards, unless something was wrong.
 fn in_directory(
-    place: &Path,
-    setting: Setting,
-    mode: &str,
+    place: Option<&Path>,
+    layer: Layer,
     attempt: impl FnOnce(&Path) -> Report,
-) -> Report {
-    let tried = || -> Result<Report> {
-        let dir = tempfile::tempdir_in(place)?;
-        if kill::is_possible(setting.layer, dir.path())? {
-            return Ok(attempt(dir.path()));
-        }
+) -> Result<Report> {
+    let dir = directory(place)?;
+    if !kill::is_possible(layer, dir.path())? {
         let mut skipped = Report::default();
         skipped.count("settings without direct I/O", 1);
-        Ok(skipped)
-    };
-    tried().unwrap_or_else(|failure| {
-        Report::of_violation(format!("{mode}/{setting}"), failure.message)
-    })
+        return Ok(skipped);
+    }
+    let mut report = attempt(dir.path());
+    if !report.violations.is_empty() {
+        let kept = dir.keep();
+        for violation in &mut report.violations {
+            violation.problem += &format!(" (what is left is in {})", kept.display());
+        }
+    }
+    Ok(report)
 }
 
 /// Have one database live long, on real files, and see whether it keeps to its bounds
 ///
 /// Threads put, delete and get, all that they read is checked, and every few seconds the database is checked as a whole, closed or just let go, and opened again with
-/// other options. Memory, open files and space must stay within bounds for ever. Each seed is another pair of engines, and has its share of the time. Cases are openings.
+/// other options. Its directory is removed afterwards unless something was wrong. Memory, open files and space must stay within bounds for ever. Each seed is another pair of engines, and has its share of the time. Cases are openings.
 #[derive(Args, Debug)]
 struct Soak {
     #[command(flatten)]
@@ -251,12 +255,10 @@ struct Soak {
 
 impl Soak {
     fn run(&self) -> Result<()> {
-        let place = directory(self.dir.as_deref())?;
-        let each = Duration::try_from_secs_f64(self.each * 60.0)
-            .map_err(|_| Failure::usage("--each must be a number that is not negative"))?;
+        let each = course::minutes("--each", self.each)?;
         self.course.run("soak", |setting, clock| {
             let begun = Instant::now();
-            in_directory(place.path(), setting, "soak", |dir| {
+            in_directory(self.dir.as_deref(), setting.layer, |dir| {
                 soak::run(setting, dir, || clock.goes_on(setting) && begun.elapsed() < each)
             })
         })
@@ -291,31 +293,63 @@ struct Replay {
     /// model/7/all/mmap or linear/7/all/mmap
     #[arg(value_name = "ID")]
     case: String,
+    #[command(flatten)]
+    figures: Figures,
 }
 
 impl Replay {
     fn run(&self) -> Result<()> {
-        let Report { violations, .. } = self.attempt()?;
-        for violation in &violations {
-            anstream::eprintln!("turbidite: {}: {}", violation.case, violation.problem);
-        }
-        if violations.is_empty() { Ok(()) } else { Err(violated(violations.len())) }
+        let telling = Telling::begin("replay", self.figures);
+        let report = self.attempt()?;
+        telling.note(report);
+        telling.finish()
     }
 
     fn attempt(&self) -> Result<Report> {
         let (mode, setting) = self.case.split_once('/').unwrap_or((&self.case, ""));
-        Ok(match mode {
-            "crash" => crash::replay(self.case.parse().map_err(usage)?),
-            "faults" => faults::replay(self.case.parse().map_err(usage)?),
-            "flip" => flip::replay(self.case.parse().map_err(usage)?),
-            "model" => model::run(setting.parse().map_err(usage)?, None, model::SHORTER),
-            "linear" => linear::run(setting.parse().map_err(usage)?),
-            "kill" => {
-                return Err(Failure::usage(
-                    "kills are up to chance: try them again with `torture kill --seed`",
-                ));
+        // What is wrong without any damage or fault has the name of a setting alone.
+        let whole = setting.parse::<Setting>();
+        Ok(match (mode, whole) {
+            ("crash", _) => crash::replay(self.case.parse().map_err(usage)?).map_err(usage)?,
+            ("faults", Ok(setting)) => faults::run_without(setting),
+            ("faults", _) => faults::replay(self.case.parse().map_err(usage)?),
+            ("flip", Ok(setting)) => flip::run_without(setting),
+            ("flip", _) => flip::replay(self.case.parse().map_err(usage)?).map_err(usage)?,
+            ("model", setting) => model::run(setting.map_err(usage)?, None, model::SHORTER),
+            ("linear", setting) => linear::run(setting.map_err(usage)?),
+            ("kill" | "soak", _) => {
+                return Err(Failure::usage(format!(
+                    "what `{mode}` does is up to chance: try its seed again with `torture {mode} --seed`"
+                )));
             }
             _ => return Err(Failure::usage(format!("{:?} is not the name of a case", self.case))),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_what_was_wrong_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let files = || std::fs::read_dir(place.path()).unwrap().flatten().map(|entry| entry.path());
+        let tried = |report: Report| {
+            let attempt = |dir: &Path| {
+                std::fs::write(dir.join("file"), "x").unwrap();
+                report
+            };
+            in_directory(Some(place.path()), Layer::Positional, attempt).unwrap()
+        };
+        assert!(tried(Report::default()).violations.is_empty() && files().count() == 0);
+        let report = tried(Report::of_violation("kill/7/all/pos", "lost".into()));
+        let kept = files().next().unwrap();
+        let problem = &report.violations[0].problem;
+        assert!(
+            problem.starts_with("lost") && problem.contains(kept.to_str().unwrap()),
+            "{problem}"
+        );
+        assert!(kept.join("file").exists());
     }
 }

@@ -8,10 +8,17 @@ use clap::Args;
 use serde_json::{Value, json};
 
 pub(super) use self::planting::plant;
-use super::violated;
+use super::course::{Course, violated};
 use crate::failure::{Failure, Result};
-use crate::output::{self, Figures};
+use crate::output;
 
+/// How long it lasts if nothing is said.
+const MINUTES: f64 = 30.0;
+/// What one hunt has at least, and the one without any bug at most,
+const LEAST: Duration = Duration::from_secs(5);
+const CONTROL: Duration = Duration::from_secs(60);
+/// which is that part of all the time.
+const CONTROL_PART: u32 = 10;
 /// A hunt that takes so much longer than it may hangs, which is noticed, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The name of no bug.
@@ -25,23 +32,19 @@ const TOLD: usize = 100;
 /// Plant bugs in the store, one after the other, and see whether the other modes notice each
 ///
 /// Needs a build with the bugs in it: RUSTFLAGS='--cfg turbidite_planted_bugs'. Each bug is hunted in a process of its own, by all modes but `soak` in turn. First there is
-/// a hunt with no bug, which must find nothing. A bug that is not noticed is a hole in the torture, and the exit code is 1.
+/// a hunt with no bug, which must find nothing. The minutes are for all bugs together: those that nobody has noticed are hunted again, from other seeds on, until
+/// they are over. A bug that is not noticed then is a hole in the torture, and the exit code is 1.
 #[derive(Args, Debug)]
 pub(super) struct Mutants {
-    /// Hunt each bug for so many minutes at most
-    #[arg(long, default_value_t = 2.0, value_name = "N")]
-    minutes: f64,
-    /// The first seed
-    #[arg(long, default_value_t = 1, value_name = "S")]
-    seed: u64,
+    #[command(flatten)]
+    course: Course,
     /// Only these bugs, by name
     #[arg(long, value_name = "BUG", value_delimiter = ',')]
     only: Vec<String>,
-    #[command(flatten)]
-    figures: Figures,
 }
 
 /// What became of a bug.
+#[derive(Default)]
 struct Hunted {
     bug: String,
     /// The mode that noticed it, if one did.
@@ -63,8 +66,9 @@ impl Hunted {
 
 impl Mutants {
     pub(super) fn run(&self) -> Result<()> {
-        let time = Duration::try_from_secs_f64(self.minutes * 60.0)
-            .map_err(|_| Failure::usage("--minutes must be a number that is not negative"))?;
+        let time = self.course.time(MINUTES)?;
+        // What is wrong with them is told before anything is hunted.
+        (_, _) = (self.course.engines()?, self.course.layers()?);
         let all = planting::names()?;
         if let Some(unknown) = self.only.iter().find(|name| !all.contains(name)) {
             return Err(Failure::usage(format!(
@@ -74,26 +78,43 @@ impl Mutants {
         }
         let is_chosen = |name: &String| self.only.is_empty() || self.only.contains(name);
         let begun = Instant::now();
-        let control = self.hunt(NONE, time)?;
-        if control.by.is_some() {
-            return Err(Failure::negative(format!("without any bug: {}", control.problem)));
+        let mut hunted = vec![Hunted { bug: NONE.into(), ..Hunted::default() }];
+        hunted[0] = self.hunt(&hunted[0], (time / CONTROL_PART).clamp(LEAST, CONTROL), 0)?;
+        if hunted[0].by.is_some() {
+            return Err(Failure::negative(format!("without any bug: {}", hunted[0].problem)));
         }
-        let mut hunted = vec![control];
-        for name in all.iter().filter(|name| is_chosen(name)) {
-            let one = self.hunt(name, time)?;
-            if !self.figures.json {
-                anstream::println!("{}", one.sentence());
+        let bugs = all.into_iter().filter(is_chosen);
+        hunted.extend(bugs.map(|bug| Hunted { bug, ..Hunted::default() }));
+        for round in 0.. {
+            let survivors: Vec<_> =
+                (1..hunted.len()).filter(|&at| hunted[at].by.is_none()).collect();
+            if survivors.is_empty() || (round > 0 && begun.elapsed() >= time) {
+                break;
             }
-            hunted.push(one);
+            for (done, &at) in survivors.iter().enumerate() {
+                let left = time.saturating_sub(begun.elapsed()) / (survivors.len() - done) as u32;
+                hunted[at] = self.hunt(&hunted[at], left.max(LEAST), round)?;
+                if hunted[at].by.is_some() && !self.course.figures.json {
+                    anstream::println!("{}", hunted[at].sentence());
+                }
+            }
+        }
+        if !self.course.figures.json {
+            let survivors = hunted[1..].iter().filter(|one| one.by.is_none());
+            survivors.for_each(|one| anstream::println!("{}", one.sentence()));
         }
         self.tell(&hunted, begun.elapsed())
     }
 
-    /// Hunts a bug in another process.
-    fn hunt(&self, bug: &str, time: Duration) -> Result<Hunted> {
+    /// Hunts a bug once more, in another process.
+    fn hunt(&self, before: &Hunted, time: Duration, round: u64) -> Result<Hunted> {
+        let Course { seed, engine, file, .. } = &self.course;
+        let bug = &before.bug;
+        // Rounds begin with seeds that the one before did not come to.
+        let seed = seed.wrapping_add(round << 16).to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["torture", "mutant", bug])
-            .args(["--seconds", &time.as_secs().to_string(), "--seed", &self.seed.to_string()])
+            .args(["torture", "mutant", bug, "--seconds", &time.as_secs().to_string()])
+            .args(["--seed", &seed, "--engine", engine, "--file", file])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
@@ -111,8 +132,8 @@ impl Mutants {
             stdout.read_to_string(&mut told)?;
         }
         let told: Value = serde_json::from_str(&told).unwrap_or_default();
-        let seconds = begun.elapsed().as_secs_f64();
-        let cases = told["cases"].as_u64().unwrap_or_default();
+        let seconds = before.seconds + begun.elapsed().as_secs_f64();
+        let cases = before.cases + told["cases"].as_u64().unwrap_or_default();
         let (by, problem) = match told["caught_by"].as_str() {
             Some(by) => (Some(by), format!("{}: {}", told["case"], told["problem"])),
             None if hangs => (Some("a hang"), String::new()),
@@ -125,7 +146,7 @@ impl Mutants {
             }
             None => (None, String::new()),
         };
-        Ok(Hunted { bug: bug.into(), by: by.map(Into::into), problem, cases, seconds })
+        Ok(Hunted { bug: bug.clone(), by: by.map(Into::into), problem, cases, seconds })
     }
 
     fn tell(&self, hunted: &[Hunted], taken: Duration) -> Result<()> {
@@ -134,7 +155,7 @@ impl Mutants {
         let survivors: Vec<_> = bugs.iter().filter(|one| one.by.is_none()).collect();
         let caught = bugs.len() - survivors.len();
         let mut out = output::stdout();
-        if self.figures.json {
+        if self.course.figures.json {
             let each = bugs.iter().map(|one| {
                 json!({
                     "bug": one.bug, "caught_by": one.by, "cases": one.cases,
@@ -163,8 +184,8 @@ pub(super) struct Mutant {
     bug: String,
     #[arg(long)]
     seconds: u64,
-    #[arg(long)]
-    seed: u64,
+    #[command(flatten)]
+    course: Course,
 }
 
 impl Mutant {
@@ -202,10 +223,12 @@ mod planting {
 
     use serde_json::json;
     use turbidite::planted::Bug;
-    use turbidite_torture::mutants::{Caught, hunt as hunt_by_all};
+    use turbidite_torture::mutants::{Caught, Ground, hunt as hunt_by_all};
+    use turbidite_torture::{Violation, watch};
 
-    use super::super::{directory, kill_in, usage};
-    use super::{Mutant, NONE, Result, TOLD, Value};
+    use super::super::course::usage;
+    use super::super::{directory, kill_in};
+    use super::{Mutant, NONE, PATIENCE, Result, TOLD, Value, output};
 
     /// The names of all bugs.
     pub(super) fn names() -> Result<Vec<String>> {
@@ -223,12 +246,26 @@ mod planting {
     }
 
     pub(super) fn hunt(mutant: &Mutant) -> Result<Value> {
-        let Mutant { bug, seconds, seed } = mutant;
+        let Mutant { bug, seconds, course } = mutant;
+        let ground =
+            Ground { seed: course.seed, engines: course.engines()?, layers: course.layers()? };
+        // What is left of kills in which something was wrong goes with it.
         let place = directory(None)?;
+        let kill = |setting, _: &(dyn Fn() -> bool + Sync)| {
+            kill_in(Some(place.path()), setting, Some(bug))
+                .unwrap_or_else(|failure| panic!("no kill: {}", failure.message))
+        };
         let time = Duration::from_secs(*seconds);
-        let kill =
-            |setting, _: &(dyn Fn() -> bool + Sync)| kill_in(place.path(), setting, Some(bug));
-        Ok(match hunt_by_all(named(bug)?, *seed, time, &kill) {
+        let hanging = bug.clone();
+        watch::on_hang(PATIENCE / 2, move |Violation { case, problem }| {
+            let caught = json!({
+                "bug": hanging, "caught_by": "a hang", "case": case, "problem": problem, "cases": 0,
+            });
+            // Nobody is left to tell an error to.
+            drop(output::print_json(&caught));
+            std::process::exit(0);
+        });
+        Ok(match hunt_by_all(named(bug)?, &ground, time, &kill) {
             Ok(cases) => json!({"bug": bug, "cases": cases}),
             Err(Caught { by, violation, after, cases }) => {
                 let problem: String =
