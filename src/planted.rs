@@ -176,6 +176,10 @@ bugs! {
 
     /// The checksums of nodes are not compared. Seen by: flip.
     IgnoreNodeChecksum,
+    /// The generation of a page is not compared, so that one that was not written counts as it was before. Seen by: flip and faults, as older bytes.
+    IgnoreGeneration,
+    /// Nobody notices that a newer meta page was there. Seen by: flip.
+    IgnoreConfirmation,
     /// A leaf that is split loses the first record of its right half. Seen by: model, crash.
     SplitLosesRecord,
     /// Pages of the last checkpoint are written again by the next one before that is safe. Seen by: crash, model.

@@ -4,6 +4,7 @@
 //! Each key has versions, which one thread writes in ascending order; so any read at any time can be judged: it must give a version between the
 //! last one that was acknowledged before it began and the last one that was begun before it ended.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ const WRITERS: usize = 2;
 const READERS: usize = 1;
 /// How long the database is open at a time.
 const OPEN: Duration = Duration::from_secs(5);
+/// How often it is measured what is taken meanwhile.
+const INTERVAL: Duration = Duration::from_millis(100);
 /// The memory budget.
 const BUDGET: u64 = 16 << 20;
 /// What the process may take beside the budget: the versions, stacks, what the allocator keeps.
@@ -165,8 +168,14 @@ impl World<'_> {
         }
     }
 
-    /// Reads and writes until the time is over.
-    fn work(&self, keyspaces: &[Keyspace; 2], seed: u64, until: Instant) -> Outcome<()> {
+    /// Reads and writes until the time is over, and measures what is taken meanwhile.
+    fn work(
+        &self,
+        keyspaces: &[Keyspace; 2],
+        seed: u64,
+        until: Instant,
+        most: &mut Taken,
+    ) -> Outcome<()> {
         let run = |thread: usize| {
             let mut dice = Dice::new(mix(seed, thread));
             while Instant::now() < until {
@@ -182,8 +191,14 @@ impl World<'_> {
             let threads: Vec<_> = (0..WRITERS + READERS)
                 .map(|thread| scope.spawn(move || panics::caught(|| run(thread))))
                 .collect();
+            let mut kept = Ok(());
+            while kept.is_ok() && Instant::now() < until {
+                std::thread::sleep(INTERVAL.min(until.saturating_duration_since(Instant::now())));
+                kept = most.measure();
+            }
             let ends = threads.into_iter().map(|thread| thread.join().expect("panics are caught"));
-            ends.collect::<Outcome<Vec<Outcome<()>>>>()?.into_iter().collect()
+            ends.collect::<Outcome<Vec<Outcome<()>>>>()?.into_iter().collect::<Outcome<()>>()?;
+            kept
         })
     }
 
@@ -191,7 +206,7 @@ impl World<'_> {
     fn check(&self, db: &Database, keyspaces: &[Keyspace; 2]) -> Outcome<u64> {
         let mut bytes = 0;
         for (keyspace, versions) in keyspaces.iter().zip(&self.versions) {
-            let mut there = 0;
+            let (mut there, mut sum) = (0_u64, 0_u64);
             for number in 0..KEYS {
                 let expected = versions.acknowledged(number);
                 let expected = Some(expected).filter(|version| !is_nothing(*version));
@@ -201,16 +216,49 @@ impl World<'_> {
                     return Err(format!("key {number} is {found_version:?}, not {expected:?}"));
                 }
                 there += u64::from(found.is_some());
-                bytes += found.map_or(0, |found| found.len() as u64 + 8);
+                if let Some(found) = found {
+                    bytes += found.len() as u64 + 8;
+                    sum = sum.wrapping_add(hash_of(&key(number), &found));
+                }
             }
-            let counted = keyspace.iter().try_fold(0, |count, entry| entry.map(|_| count + 1));
-            let counted: u64 = counted.map_err(told)?;
-            if counted != there {
-                return Err(format!("iteration gives {counted} records of {there}"));
+            let (mut counted, mut iterated) = (0_u64, 0_u64);
+            for entry in keyspace.iter() {
+                let (key, value) = entry.map_err(told)?;
+                counted += 1;
+                iterated = iterated.wrapping_add(hash_of(&key, &value));
+            }
+            if (counted, iterated) != (there, sum) {
+                return Err(format!("iteration gives {counted} records, gets {there}, or others"));
             }
         }
         let problems = db.verify().map_err(told)?.problems;
         if problems.is_empty() { Ok(bytes) } else { Err(format!("verify: {problems:?}")) }
+    }
+}
+
+/// Of the sums of these it does not matter in what order they are added up.
+fn hash_of(key: &[u8], value: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The most that was taken.
+#[derive(Default)]
+struct Taken {
+    memory: u64,
+    files: u64,
+    space: u64,
+}
+
+impl Taken {
+    /// Measures what the process takes, and holds it to its bounds.
+    fn measure(&mut self) -> Outcome<()> {
+        let memory = within("bytes of memory", memory().unwrap_or_default(), BUDGET + BESIDE)?;
+        let files = within("open files", open_files().unwrap_or_default(), MOST_FILES)?;
+        self.memory = memory.max(self.memory);
+        self.files = files.max(self.files);
+        Ok(())
     }
 }
 
@@ -249,7 +297,7 @@ pub fn run(setting: Setting, dir: &Path, go_on: impl Fn() -> bool) -> Report {
     let versions = [Versions::new(), Versions::new()];
     let world = World { setting, path: &path, versions, operations: AtomicU64::new(0) };
     let mut report = Report::default();
-    let mut most = [0; 3];
+    let mut most = Taken::default();
     for opening in 0.. {
         let name = format!("soak/{setting}");
         let lived = panics::caught(|| watched(name.clone(), || live(&world, opening, &mut most)));
@@ -263,7 +311,7 @@ pub fn run(setting: Setting, dir: &Path, go_on: impl Fn() -> bool) -> Report {
         }
     }
     report.operations = world.operations.load(Ordering::Relaxed);
-    let [memory, files, space] = most;
+    let Taken { memory, files, space } = most;
     report.peak("MiB of memory", memory >> 20);
     report.peak("open files", files);
     report.peak("MiB on disk", space >> 20);
@@ -271,21 +319,15 @@ pub fn run(setting: Setting, dir: &Path, go_on: impl Fn() -> bool) -> Report {
 }
 
 /// Opens the database, works, checks everything, and closes it or just lets it go.
-fn live(world: &World<'_>, opening: u64, most: &mut [u64; 3]) -> Outcome<()> {
+fn live(world: &World<'_>, opening: u64, most: &mut Taken) -> Outcome<()> {
     let (db, keyspaces) = world.open(opening)?;
     // What was there at the end of the last time is there.
     world.check(&db, &keyspaces)?;
-    world.work(&keyspaces, mix(world.setting.seed, opening), Instant::now() + OPEN)?;
+    world.work(&keyspaces, mix(world.setting.seed, opening), Instant::now() + OPEN, most)?;
     let bytes = world.check(&db, &keyspaces)?;
-    let space = space(world.path);
-    let taken = [
-        within("bytes of memory", memory().unwrap_or_default(), BUDGET + BESIDE)?,
-        within("open files", open_files().unwrap_or_default(), MOST_FILES)?,
-        within("bytes on disk", space, MOST_SPACE * bytes + SPACE_BESIDE)?,
-    ];
-    for (most, taken) in most.iter_mut().zip(taken) {
-        *most = taken.max(*most);
-    }
+    most.measure()?;
+    let space = within("bytes on disk", space(world.path), MOST_SPACE * bytes + SPACE_BESIDE)?;
+    most.space = space.max(most.space);
     drop(keyspaces);
     if opening.is_multiple_of(2) { db.close().map_err(told) } else { Ok(()) }
 }
