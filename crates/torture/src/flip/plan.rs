@@ -15,7 +15,7 @@ const DENSE: u64 = 32;
 const SPARSE: u64 = 64;
 /// Away from the ends a file is cut off at one length for so many bits.
 const LENGTHS: u64 = 8;
-/// All sectors in use and all pages are damaged unless so many bits or more are passed over.
+/// All sectors in use are damaged unless so many bits or more are passed over.
 const SECTORS: u64 = 256;
 
 /// A kind of damage of which there are many cases in a file, by a number.
@@ -25,7 +25,6 @@ enum Kind {
     Byte,
     Cut,
     Sector(Filling),
-    Stale,
 }
 
 /// Cases of one kind in one file, with the numbers of a range. Of each `every` that follow each other one is chosen.
@@ -54,12 +53,11 @@ impl Stratum {
             Kind::Byte => Damage::Byte(number),
             Kind::Cut => Damage::Cut(number),
             Kind::Sector(filling) => Damage::Sector(number * SECTOR as u64, filling),
-            Kind::Stale => Damage::Stale(number * PAGE as u64),
         }
     }
 }
 
-/// The cases of some samples: first those of files as a whole, then all others, in another order than that of files.
+/// The cases of some samples: first those of files as a whole and of older pages, then all others, in another order than that of files.
 pub(super) struct Plan<'a> {
     seed: u64,
     samples: &'a [Sample],
@@ -133,9 +131,7 @@ fn strata_of(
         };
         [(Kind::Bit, bits, flips), (Kind::Byte, bytes.clone(), flips), (Kind::Cut, bytes, lengths)]
     });
-    let pages = 0..sampled.earlier.len().div_ceil(PAGE) as u64;
-    let stale = [(Kind::Stale, pages, every.div_ceil(SECTORS))];
-    within.chain(sectors).chain(stale).filter(|(_, numbers, _)| !numbers.is_empty())
+    within.chain(sectors).filter(|(_, numbers, _)| !numbers.is_empty())
 }
 
 /// What a part of a file has.
@@ -160,14 +156,16 @@ fn parts(file: &Sampled) -> [(Range<u64>, Part); 4] {
     ]
 }
 
-/// The cases of a file as a whole.
+/// The cases of a file as a whole, and of pages as they were: few of them are there.
 fn cases_of_whole(sample: &Sample, file: usize) -> Vec<Case<'_>> {
     let sampled = &sample.files[file];
     let case = |damage| Case { sample, file, damage };
     let others = sample.files[file + 1..].iter().filter(|other| other.kind() == sampled.kind());
     let swapped = others.map(|other| case(Damage::Swapped(other.name.clone())));
     let foreign = sampled.foreign.as_ref().map(|_| case(Damage::Foreign));
-    [case(Damage::Missing)].into_iter().chain(swapped).chain(foreign).collect()
+    let offsets = (0..sampled.earlier.len()).step_by(PAGE);
+    let stale = offsets.map(|at| case(Damage::Stale(at as u64))).filter(Case::exists);
+    [case(Damage::Missing)].into_iter().chain(swapped).chain(foreign).chain(stale).collect()
 }
 
 #[cfg(test)]
