@@ -287,6 +287,12 @@ impl Case {
     fn open(&self, more: u64) -> Result<Database, Error> {
         open(&self.image, self.id.setting, self.id.at as u64 + more)
     }
+
+    /// Does one part of the case, by number, in an order of threads that is the same whenever it is tried.
+    fn part<T>(&self, number: usize, work: impl FnOnce() -> T) -> T {
+        let seed = choices::mix(self.id.setting.seed, (self.id.to_string(), number));
+        watched(self.id, || simulated(seed, work))
+    }
 }
 
 /// What a workload did, and what must be left of it.
@@ -357,13 +363,14 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
 }
 
 /// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered.
-fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
+fn check_cut_recovery(history: &History, case: &Case) -> Result<usize, String> {
     let fs = case.image.fork_traced();
     let mut images = 0;
     let mut recovering = case.again(fs.clone());
-    let (db, found) = watched(case.id, || check_open(history, &recovering))?;
-    let opened = fs.operations();
-    drop(db);
+    let (found, opened) = case.part(1, || {
+        let (_db, found) = check_open(history, &recovering)?;
+        Ok::<_, String>((found, fs.operations()))
+    })?;
     for at in 0..=opened {
         if at == opened {
             // What was seen after recovery stays.
@@ -372,11 +379,11 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
         let seed = PowerCut::Random((case.id.at * MOST_RANDOMS + at) as u64);
         for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::KeepOnly(at % 7), seed] {
             let again = recovering.again(fs.image(at, cut));
-            let opened_again = watched(case.id, || check_open(history, &again).map(drop));
+            images += 1;
+            let opened_again = case.part(1 + images, || check_open(history, &again).map(drop));
             opened_again.map_err(|problem| {
                 format!("the recovery cut off after {at} of {opened}, {cut:?}: {problem}")
             })?;
-            images += 1;
         }
     }
     Ok(images)
@@ -386,10 +393,10 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<u64, String> {
 fn attempt(history: &History, case: &Case) -> Report {
     let checked = panics::caught(|| {
         let cut_off = if case.cut_recovery { check_cut_recovery(history, case)? } else { 0 };
-        watched(case.id, || check(history, case)).map(|()| cut_off + 1)
+        case.part(0, || check(history, case)).map(|()| cut_off + 1)
     });
     let images = match checked.unwrap_or_else(Err) {
-        Ok(images) => images,
+        Ok(images) => images as u64,
         Err(problem) => return Report::of_violation(case.id, problem),
     };
     let mut report = Report { cases: images, ..Report::default() };
@@ -435,8 +442,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     report
 }
 
-/// Tries one case again, and cuts off its recovery, too. With the feature `simulation` the image is the very same; the threads of its
-/// recovery are in an order of their own.
+/// Tries one case again, and cuts off its recovery, too. With the feature `simulation` the image and the order of threads are the very same.
 ///
 /// # Errors
 /// If there is no such case.

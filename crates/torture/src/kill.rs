@@ -79,13 +79,7 @@ impl<'a> Task<'a> {
 
     /// One keyspace for all that is written, and one that batches go to, too.
     fn keyspaces(&self, db: &Database) -> Result<[Keyspace; 2]> {
-        let Setting { seed, layer, .. } = self.setting;
-        let [one, two] = self.setting.pair();
-        let open = |name: &str, engine| {
-            let options = choices::options(engine, mix(seed, name), self.opening);
-            db.keyspace(name, options.layer(layer))
-        };
-        Ok([open("one", one)?, open("two", two)?])
+        self.setting.open_pair(db, self.opening, |options, _, _| options)
     }
 }
 

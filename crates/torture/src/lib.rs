@@ -7,7 +7,7 @@
 //! Random histories are played to a database and to a [`model`], which must give the same answers.
 //!
 //! Everything is drawn from one number, the seed. With the feature `simulation` that goes for the order of threads, too: the same seed is the
-//! same trace, and a [case](crash::CaseId) that failed can be tried again by its name. What recovers an image of a power cut or opens damaged files, half of what threads do at the same time, and what works on real files, has its
+//! same trace, and a [case](crash::CaseId) that failed can be tried again by its name. What opens damaged files, half of what threads do at the same time, and what works on real files, has its
 //! threads in an order of their own.
 
 #![forbid(unsafe_code)]

@@ -132,12 +132,7 @@ impl World {
     fn open(fs: &MemoryFs, setting: Setting, opening: u64) -> Result<Self> {
         let builder = history::builder(Arc::new(fs.clone())).log_layer(setting.layer);
         let db = choices::database(builder, setting.seed, opening).open()?;
-        let [one, two] = setting.pair();
-        let open = |name: &str, engine| {
-            let options = choices::options(engine, mix(setting.seed, name), opening);
-            db.keyspace(name, options.layer(setting.layer))
-        };
-        let keyspaces = [open("one", one)?, open("two", two)?];
+        let keyspaces = setting.open_pair(&db, opening, |options, _, _| options)?;
         Ok(Self {
             setting,
             db,

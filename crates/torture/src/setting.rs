@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use turbidite::{EngineKind, Layer};
+use turbidite::{Database, EngineKind, Keyspace, KeyspaceOptions, Layer, Result};
 
-use crate::choices::ENGINES;
+use crate::choices::{self, ENGINES, mix};
 
 /// The layers of files that there are, with page caches that fit the smallest budget.
 #[must_use]
@@ -75,6 +75,25 @@ impl Setting {
         let count = ENGINES.len();
         [at, at / count + at + 1].map(|at| self.engines.or(ENGINES[at % count]))
     }
+
+    /// Opens two keyspaces for the `opening`th time, on [those engines](Self::pair): other options are drawn for each, and become what `fitting` makes of them with the engine and the seed of the keyspace.
+    ///
+    /// # Errors
+    /// Those of [`Database::keyspace`].
+    pub fn open_pair(
+        self,
+        db: &Database,
+        opening: u64,
+        fitting: impl Fn(KeyspaceOptions, EngineKind, u64) -> KeyspaceOptions,
+    ) -> Result<[Keyspace; 2]> {
+        let [one, two] = self.pair();
+        let open = |name: &str, engine| {
+            let seed = mix(self.seed, name);
+            let options = choices::options(engine, seed, opening).layer(self.layer);
+            db.keyspace(name, fitting(options, engine, seed))
+        };
+        Ok([open("one", one)?, open("two", two)?])
+    }
 }
 
 impl fmt::Display for Setting {
@@ -116,7 +135,7 @@ fn names<T: fmt::Display>(all: &[T]) -> String {
 impl FromStr for Engines {
     type Err = Unknown;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> std::result::Result<Self, Unknown> {
         let all = [vec![Self::All], Self::each()].concat();
         let known = all.iter().copied().find(|known| known.to_string() == text);
         known.ok_or_else(|| Unknown::new("engine", text, names(&all)))
@@ -127,7 +146,7 @@ impl FromStr for Engines {
 ///
 /// # Errors
 /// If there is none.
-pub fn layer(text: &str) -> Result<Layer, Unknown> {
+pub fn layer(text: &str) -> std::result::Result<Layer, Unknown> {
     let all = layers();
     let known = all.iter().copied().find(|known| known.to_string() == text);
     known.ok_or_else(|| Unknown::new("file layer", text, names(&all)))
@@ -136,7 +155,7 @@ pub fn layer(text: &str) -> Result<Layer, Unknown> {
 impl FromStr for Setting {
     type Err = Unknown;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> std::result::Result<Self, Unknown> {
         let parts: Vec<_> = text.split('/').collect();
         let &[seed, engines, of_layer] = &parts[..] else {
             return Err(Unknown::new(

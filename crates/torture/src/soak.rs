@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use turbidite::{Database, EngineKind, Keyspace, Policy};
+use turbidite::{Database, EngineKind, Keyspace, KeyspaceOptions, Policy};
 
 use crate::choices::{self, mix};
 use crate::report::Report;
@@ -115,19 +115,12 @@ impl World<'_> {
         let Setting { seed, layer, .. } = self.setting;
         let builder = Database::builder(self.path).memory_budget(BUDGET as usize).log_layer(layer);
         let db = choices::database(builder, seed, opening).open().map_err(told)?;
-        let [one, two] = self.setting.pair();
-        let open = |name: &str, engine| {
-            let options = choices::options(engine, mix(seed, name), opening).layer(layer);
-            // A policy that merges nothing keeps all versions.
-            let options = match choices::policy(mix(seed, name)) {
-                Policy::Fifo { .. } if engine == EngineKind::Lsm => {
-                    options.policy(Policy::default())
-                }
-                _ => options,
-            };
-            db.keyspace(name, options).map_err(told)
+        // A policy that merges nothing keeps all versions.
+        let merging = |options: KeyspaceOptions, engine, seed| match choices::policy(seed) {
+            Policy::Fifo { .. } if engine == EngineKind::Lsm => options.policy(Policy::default()),
+            _ => options,
         };
-        let keyspaces = [open("one", one)?, open("two", two)?];
+        let keyspaces = self.setting.open_pair(&db, opening, merging).map_err(told)?;
         Ok((db, keyspaces))
     }
 

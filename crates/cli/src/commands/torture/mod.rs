@@ -285,7 +285,7 @@ impl Write {
 
 /// Try one case again, by the name that was told of it
 ///
-/// The same seed is the same workload with threads in the same order; but the threads of what recovers an image of a power cut, and half of those of `linear`,
+/// The same seed is the same workload with threads in the same order; but the threads of what opens damaged files, and half of those of `linear`,
 /// are in any order.
 #[derive(Args, Debug)]
 struct Replay {
