@@ -241,9 +241,9 @@ impl FromStr for Compression {
 /// How much a level may hold before it is merged into the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LevelLimit {
-    /// So many runs of a tiered level; so many tables of a levelled one.
+    /// So many runs of a tiered level, from 1 to 1000; so many tables of a levelled one, from 1 to 1,000,000.
     Count(u32),
-    /// So many bytes.
+    /// So many bytes, from 64 KiB on.
     Bytes(u64),
 }
 
@@ -582,13 +582,16 @@ fn check_policy(policy: &Policy) -> Result<()> {
         Policy::Fifo { bytes } => within("fifo", *bytes, 1 << 20..=1 << 60, "bytes"),
         Policy::Levels(levels) => {
             check_list("levels", levels.len())?;
-            levels.iter().try_for_each(|level| {
-                let (Level::Tiering(limit) | Level::Levelling(limit)) = level;
-                match *limit {
-                    LevelLimit::Count(count) => {
-                        within("level", u64::from(count), 1..=1000, "runs or tables")
-                    }
-                    LevelLimit::Bytes(bytes) => within("level", bytes, 64 << 10..=1 << 60, "bytes"),
+            levels.iter().try_for_each(|level| match *level {
+                Level::Tiering(LevelLimit::Count(runs)) => {
+                    within("tiered level", u64::from(runs), 1..=1000, "runs")
+                }
+                Level::Levelling(LevelLimit::Count(tables)) => {
+                    within("levelled level", u64::from(tables), 1..=1_000_000, "tables")
+                }
+                Level::Tiering(LevelLimit::Bytes(bytes))
+                | Level::Levelling(LevelLimit::Bytes(bytes)) => {
+                    within("level", bytes, 64 << 10..=1 << 60, "bytes")
                 }
             })
         }

@@ -722,4 +722,27 @@ mod tests {
             refused(KeyspaceOptions::lsm().block_size(size).layer(block), "a power of two");
         }
     }
+
+    #[test]
+    fn levels_hold_as_much_as_they_may() {
+        let checked =
+            |level| KeyspaceOptions::lsm().policy(Policy::Levels(vec![level])).check_engine();
+        let refused = |level, text: &str| {
+            let error = checked(level).unwrap_err();
+            assert!(matches!(&error, Error::Invalid(what) if what.contains(text)), "{error}");
+        };
+        for limit in [1, 1000] {
+            checked(Level::Tiering(LevelLimit::Count(limit))).unwrap();
+        }
+        for limit in [1, 1001, 1_000_000] {
+            checked(Level::Levelling(LevelLimit::Count(limit))).unwrap();
+        }
+        for limit in [0, 1001] {
+            refused(Level::Tiering(LevelLimit::Count(limit)), "runs: it must be from 1 to 1000");
+        }
+        for limit in [0, 1_000_001] {
+            refused(Level::Levelling(LevelLimit::Count(limit)), "tables: it must be from 1 to");
+        }
+        refused(Level::Levelling(LevelLimit::Bytes(65_535)), "bytes: it must be from 65536 to");
+    }
 }

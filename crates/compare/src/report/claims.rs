@@ -36,8 +36,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "Writing the log is the bottleneck of a put even without a sync: RocksDB is 3 to 4 times faster without it.",
         judge: |book| {
-            let of = |system| book.rate("write-path", "study-random-", system, "put");
-            let (with, without) = (of("/rocksdb-wal")?, of("/rocksdb-none")?);
+            let ends = ["/rocksdb-wal", "/rocksdb-none"];
+            let [with, without] = book.rates("write-path", "study-random-", ends, "put")?;
             Some((
                 without / with >= 2.0,
                 compare("RocksDB without the log", without, "with it", with),
@@ -48,8 +48,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "The same of any store: a log that survives a kill costs most of a put.",
         judge: |book| {
-            let of = |system| book.rate("write-path", "study-random-", system, "put");
-            let (with, without) = (of("/turbidite-os")?, of("/turbidite-none")?);
+            let ends = ["/turbidite-os", "/turbidite-none"];
+            let [with, without] = book.rates("write-path", "study-random-", ends, "put")?;
             Some((
                 without / with >= 2.0,
                 compare("Turbidite without the log", without, "with it", with),
@@ -60,8 +60,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "What is left is the memtable's structure: a Vec log is about 6 times as fast as a SkipMap log.",
         judge: |book| {
-            let of = |system| book.rate("write-path", "study-random-", system, "put");
-            let (vec, skip) = (of("/vec-log")?, of("/skipmap-log")?);
+            let ends = ["/vec-log", "/skipmap-log"];
+            let [vec, skip] = book.rates("write-path", "study-random-", ends, "put")?;
             Some((vec / skip >= 2.0, compare("the Vec log", vec, "the SkipMap log", skip)))
         },
     },
@@ -69,8 +69,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "A memtable in order costs 4 to 11 times an append, random keys.",
         judge: |book| {
-            let of = |system| book.rate("raw", "true-shuffle-", system, "put");
-            let (vec, skip, ours) = (of("/vec")?, of("/skipmap")?, of("/tagged")?);
+            let ends = ["/vec", "/skipmap", "/tagged"];
+            let [vec, skip, ours] = book.rates("raw", "true-shuffle-", ends, "put")?;
             let text = compare("pushing on a vector", vec, "inserting into the SkipMap", skip);
             let ours = times(vec / ours);
             Some((
@@ -85,8 +85,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "A memtable in order costs 1.8 times an append, ascending keys.",
         judge: |book| {
-            let of = |system| book.rate("raw", "sequential-", system, "put");
-            let (vec, skip) = (of("/vec")?, of("/skipmap")?);
+            let ends = ["/vec", "/skipmap"];
+            let [vec, skip] = book.rates("raw", "sequential-", ends, "put")?;
             let text = compare("pushing on a vector", vec, "inserting into the SkipMap", skip);
             Some(((1.4..=2.3).contains(&(vec / skip)), text))
         },
@@ -105,8 +105,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "Holding RocksDB's log back in the process makes puts 3.8 times as fast.",
         judge: |book| {
-            let of = |system| book.rate("durability", "one/", system, "put");
-            let (held, written) = (of("/rocksdb-manual")?, of("/rocksdb-os")?);
+            let ends = ["/rocksdb-manual", "/rocksdb-os"];
+            let [held, written] = book.rates("durability", "one/", ends, "put")?;
             Some((
                 held / written >= 2.0,
                 compare("held back", held, "written with each put", written),
@@ -117,8 +117,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "000",
         text: "With the vector memtable and no log, RocksDB loads a million records a second.",
         judge: |book| {
-            let rate = book.rate("write-path", "bulk/", "rocksdb-vector", "put")?;
-            let ours = book.rate("write-path", "bulk/", "turbidite-none", "put")?;
+            let ends = ["rocksdb-vector", "turbidite-none"];
+            let [rate, ours] = book.rates("write-path", "bulk/", ends, "put")?;
             Some((rate >= 1e6, format!("RocksDB {}/s, Turbidite {}/s", short(rate), short(ours))))
         },
     },
@@ -194,8 +194,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "002",
         text: "Locking key ranges × levels gives about 10 % more throughput than locking key ranges alone.",
         judge: |book| {
-            let of = |lock| book.settled("locks", "zipf-", lock, "put");
-            let (both, range, all) = (of("/range-level")?, of("/range")?, of("/database")?);
+            let ends = ["/range-level", "/range", "/database"];
+            let [both, range, all] = book.settled("locks", "zipf-", ends, "put")?;
             let text = compare("ranges × levels", both, "ranges", range);
             Some((both / range >= 1.05, format!("{text}; the whole tree {}/s", short(all))))
         },
@@ -216,8 +216,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "004",
         text: "A filter costs time if every get hits.",
         judge: |book| {
-            let of = |kept| book.rate("lsm-kv", "key-file-", kept, "get");
-            let (none, filter) = (of("-none")?, of("-filter")?);
+            let ends = ["-none", "-filter"];
+            let [none, filter] = book.rates("lsm-kv", "key-file-", ends, "get")?;
             Some((filter < none, compare("gets with a filter", filter, "without", none)))
         },
     },
@@ -225,8 +225,8 @@ pub(crate) const CLAIMS: [Claim; 19] = [
         study: "004",
         text: "A filter saves time if half of the gets miss, and keeping keys in memory saves far more.",
         judge: |book| {
-            let of = |kept| book.rate("lsm-kv", "key-file-", kept, "half");
-            let (none, filter, keys) = (of("-none")?, of("-filter")?, of("-keys")?);
+            let ends = ["-none", "-filter", "-keys"];
+            let [none, filter, keys] = book.rates("lsm-kv", "key-file-", ends, "half")?;
             let text = compare("gets with a filter", filter, "without", none);
             Some((
                 filter > none && keys > 2.0 * filter,
@@ -294,4 +294,159 @@ fn in_words(set: f64, get: f64) -> String {
         times(set),
         times(get)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::book::made::{Made, book, step};
+    use super::*;
+    use crate::tables::{self, Scale};
+
+    /// What becomes of the claim that begins with `text` if nothing but this was measured.
+    fn verdict(text: &str, measured: &[(&'static str, &str, &str, f64)]) -> Verdict {
+        let mut named = CLAIMS.iter().filter(|claim| claim.text.starts_with(text));
+        let (claim, another) = (named.next().unwrap(), named.next());
+        assert!(another.is_none(), "{text:?} begins several claims");
+        let made = |&(table, row, name, rate): &(_, &str, &str, f64)| Made {
+            table,
+            row: row.to_owned(),
+            step: step(name, rate),
+        };
+        claim.verdict(&book(&measured.iter().map(made).collect::<Vec<_>>()))
+    }
+
+    #[track_caller]
+    fn holds(text: &str, measured: &[(&'static str, &str, &str, f64)], says: &str) {
+        let verdict = verdict(text, measured);
+        assert!(matches!(&verdict, Verdict::Holds(said) if said.contains(says)), "{verdict:?}");
+    }
+
+    #[track_caller]
+    fn broken(text: &str, measured: &[(&'static str, &str, &str, f64)], says: &str) {
+        let verdict = verdict(text, measured);
+        assert!(
+            matches!(&verdict, Verdict::DoesNotHold(said) if said.contains(says)),
+            "{verdict:?}"
+        );
+    }
+
+    #[test]
+    fn every_claim_is_judged_if_all_was_measured() {
+        let mut all = Vec::new();
+        for table in tables::NAMES {
+            for row in tables::table(table, Scale::Quick).unwrap().rows {
+                for name in row.steps() {
+                    let marks = (1..=64).map(f64::from).collect();
+                    let step = crate::run::outcome::Measured { marks, ..step(name, 1000.0) };
+                    all.push(Made { table, row: row.id.clone(), step });
+                }
+            }
+        }
+        let book = book(&all);
+        for claim in &CLAIMS {
+            assert_ne!(claim.verdict(&book), Verdict::NotRun, "{}", claim.text);
+        }
+    }
+
+    #[test]
+    fn a_claim_is_not_judged_without_its_rows() {
+        let half = [("write-path", "study-random-600k/rocksdb-wal", "put", 190e3)];
+        assert_eq!(verdict("Writing the log is", &half), Verdict::NotRun);
+        assert_eq!(verdict("With fewer keys", &[]), Verdict::NotRun);
+        let one = [("locks", "size-50k/range-level", "put", 100e3)];
+        assert_eq!(verdict("With fewer keys", &one), Verdict::NotRun);
+    }
+
+    #[test]
+    fn claims_of_the_write_path() {
+        let log = |with, without| {
+            [
+                ("write-path", "study-random-600k/rocksdb-wal", "put", with),
+                ("write-path", "study-random-600k/rocksdb-none", "put", without),
+            ]
+        };
+        holds("Writing the log is", &log(190e3, 635e3), "3.34 ×");
+        broken("Writing the log is", &log(400e3, 635e3), "1.59 ×");
+        let memtable = |vec, skip| {
+            [
+                ("raw", "true-shuffle-600k/vec", "put", vec),
+                ("raw", "true-shuffle-600k/skipmap", "put", skip),
+                ("raw", "true-shuffle-600k/tagged", "put", 2e6),
+            ]
+        };
+        holds("A memtable in order costs 4", &memtable(4e6, 800e3), "2.00 × Turbidite");
+        broken("A memtable in order costs 4", &memtable(40e6, 800e3), "50.0 ×");
+        broken("A memtable in order costs 4", &memtable(2e6, 800e3), "2.50 ×");
+    }
+
+    #[test]
+    fn claims_of_file_layers() {
+        let text = "There is no algorithm";
+        let direct = |set, get, together| {
+            [
+                ("files", "hash-pos-direct/turbidite", "set", set),
+                ("files", "hash-pos-direct/turbidite", "get", get),
+                ("files", "hash-pos-direct/turbidite", "get 32", together),
+            ]
+        };
+        broken(text, &direct(400e3, 12e3, 60e3), "60.0k gets/s");
+        holds(text, &direct(400e3, 12e3, 12.4e3), "12.4k gets/s");
+        holds(text, &direct(15e3, 40e3, 40e3), "15.0k sets/s");
+        let mapped = |pos| {
+            [
+                ("files", "tree-mmap/tkrzw", "get", 100e3),
+                ("files", "tree-pos/tkrzw", "get", pos),
+                ("files", "tree-pos-direct/tkrzw", "get", 900e3),
+            ]
+        };
+        holds("Mapped files are the fastest", &mapped(101e3), "in all 1 cases");
+        broken("Mapped files are the fastest", &mapped(103e3), "in 1 of 1 cases: tkrzw tree get");
+        let cached = |set, get| {
+            [
+                ("files", "skip-pos-direct/tkrzw", "set", 1000.0),
+                ("files", "skip-pos-direct/tkrzw", "get", 1000.0),
+                ("files", "skip-pos-direct-cache/tkrzw", "set", set),
+                ("files", "skip-pos-direct-cache/tkrzw", "get", get),
+            ]
+        };
+        holds("A page cache under a skip list", &cached(20e3, 4e3), "sets are 20.0 ×");
+        broken("A page cache under a skip list", &cached(20e3, 1e3), "gets 1.00 ×");
+    }
+
+    #[test]
+    fn claims_of_locks_and_of_choices() {
+        let locks = |both, range| {
+            [
+                ("locks", "zipf-4-4/range-level", "put", both),
+                ("locks", "zipf-4-4/range", "put", range),
+                ("locks", "zipf-4-4/database", "put", 80e3),
+            ]
+        };
+        holds("Locking key ranges × levels", &locks(110e3, 100e3), "the whole tree 80.0k/s");
+        broken("Locking key ranges × levels", &locks(104e3, 100e3), "1.04 ×");
+        let sizes = |few, many| {
+            [
+                ("locks", "size-50k/range-level", "put", few),
+                ("locks", "size-200k/range-level", "put", many),
+            ]
+        };
+        holds("With fewer keys", &sizes(90e3, 100e3), "0.900 ×");
+        broken("With fewer keys", &sizes(100e3, 90e3), "1.11 ×");
+        let filter = |filter| {
+            [("lsm-kv", "key-file-none", "get", 1e6), ("lsm-kv", "key-file-filter", "get", filter)]
+        };
+        holds("A filter costs time", &filter(900e3), "0.900 ×");
+        broken("A filter costs time", &filter(1.1e6), "1.10 ×");
+        let grid = |large, many| {
+            [
+                ("lsm-kv", "grid-1-1", "put", 100e3),
+                ("lsm-kv", "grid-1-5", "put", large),
+                ("lsm-kv", "grid-1-1", "get", 100e3),
+                ("lsm-kv", "grid-3-1", "get", many),
+            ]
+        };
+        holds("Larger size ratios", &grid(120e3, 110e3), "puts with ratios of 4 and 5 120k/s");
+        broken("Larger size ratios", &grid(80e3, 110e3), "80.0k/s");
+        broken("Larger size ratios", &grid(120e3, 90e3), "more than 2 runs 90.0k/s");
+    }
 }

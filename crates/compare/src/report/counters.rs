@@ -86,3 +86,68 @@ fn line(chapter: &Chapter, row: &Row, step: &str) -> Option<[String; 8]> {
     let (reads, writes) = (short(count("reads")), short(count("writes")));
     Some([name, step.to_owned(), short(requests), hits, reads, writes, engine, nodes])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::book::made::{Made, book, step};
+    use super::*;
+
+    /// The lines that a step with these counters gives.
+    fn of(row: &str, name: &str, counters: &[(&str, f64)]) -> Vec<[String; 8]> {
+        let mut step = step(name, 1000.0);
+        step.counters = counters.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        let book = book(&[Made { table: "files", row: row.to_owned(), step }]);
+        let mut lines = lines(&book.chapters[0]);
+        lines.retain(|line| !line[0].starts_with("the study"));
+        lines
+    }
+
+    #[test]
+    fn requests_are_those_to_pages_where_there_are_pages() {
+        let counters = [
+            ("requests", 10.0),
+            ("reads", 3.0),
+            ("writes", 2.0),
+            ("page requests", 1_520_000.0),
+            ("page hits", 840_000.0),
+        ];
+        let cached = of("hash-pos-direct-cache/turbidite", "set", &counters);
+        assert_eq!(
+            cached,
+            [["hash-pos-direct-cache", "set", "1.52M", "840k", "3.00", "2.00", "", ""]
+                .map(str::to_owned)]
+        );
+        let plain = of("hash-pos/turbidite", "set", &counters[..3]);
+        assert_eq!(
+            plain,
+            [["hash-pos", "set", "10.0", "", "3.00", "2.00", "", ""].map(str::to_owned)]
+        );
+    }
+
+    #[test]
+    fn nodes_are_told_with_their_records() {
+        let counters = [
+            ("requests", 10.0),
+            ("node requests", 8.0),
+            ("node hits", 6.0),
+            ("leaf nodes", 4.0),
+            ("inner nodes", 1.0),
+            ("tree records", 50.0),
+        ];
+        let lines = of("tree-mmap/turbidite", "get", &counters);
+        assert_eq!(lines[0][6..], ["6.00 of 8.00", "1 inner, 4 leaves of 12.5 records"]);
+    }
+
+    #[test]
+    fn the_study_stands_beside_direct_files_with_a_page_cache() {
+        let book = book(&[Made {
+            table: "files",
+            row: "tree-mmap/turbidite".to_owned(),
+            step: step("set", 1000.0),
+        }]);
+        // What has no counters has no line.
+        let lines = lines(&book.chapters[0]);
+        assert!(lines.iter().all(|line| line[0].starts_with("the study")), "{lines:?}");
+        assert_eq!(lines.len(), STUDY.len());
+    }
+}

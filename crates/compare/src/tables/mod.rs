@@ -102,6 +102,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::run::job::Job;
     use crate::systems;
 
     #[test]
@@ -142,6 +143,26 @@ mod tests {
             }
         }
         assert!(table("nothing", Scale::Smoke).is_err());
+    }
+
+    #[test]
+    fn systems_take_what_rows_set_them_up_with() {
+        let mut known = BTreeSet::new();
+        for (scale, name) in [Scale::Smoke, Scale::Quick, Scale::Full]
+            .into_iter()
+            .flat_map(|scale| NAMES.map(|name| (scale, name)))
+        {
+            for row in table(name, scale).unwrap().rows {
+                let Job::Store { setup, .. } = row.job else { continue };
+                let is_missing = systems::kind(&setup.system).unwrap().missing().is_some();
+                if is_missing || !known.insert(serde_json::to_string(&setup).unwrap()) {
+                    continue;
+                }
+                let dir = tempfile::tempdir().unwrap();
+                let opened = systems::open(&setup, dir.path()).and_then(systems::System::close);
+                opened.unwrap_or_else(|failure| panic!("{name}: {}: {failure}", row.id));
+            }
+        }
     }
 
     #[test]
