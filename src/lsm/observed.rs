@@ -37,8 +37,8 @@ impl Tree {
         job.end(result)
     }
 
-    /// Flushes a memtable.
-    pub(super) fn flush_observed(&self, state: &State, frozen: &Frozen) -> Result<()> {
+    /// Flushes memtables.
+    pub(super) fn flush_observed(&self, state: &State, frozen: &[Frozen]) -> Result<()> {
         let mut job = self.observer().begin(JobKind::Flush, Vec::new(), Some(0));
         let result = self.flush(state, frozen, &mut job);
         job.end(result)

@@ -33,7 +33,7 @@ use crate::base::{ReadPoint, Seqno, Slice, Span, Trailer};
 use crate::contract::{Clear, Context, DeleteRange, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Job, JobKind, Observer};
-use crate::iter::{EntryCursor, OrderedCursor, Visible};
+use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
@@ -41,7 +41,7 @@ use crate::planted::{Bug, planted};
 use crate::stats::{KeyspaceStats, LevelStats, VerifyReport};
 use crate::status::LsmStatus;
 use crate::sync::{Mutex, MutexGuard};
-use crate::vfs::{Layer, remove_leftover};
+use crate::vfs::{Aside, Layer, remove_leftover};
 
 /// How long to wait for what takes next to no time.
 const A_MOMENT: Duration = Duration::from_millis(1);
@@ -225,17 +225,16 @@ impl Tree {
     /// Brings the oldest of what is not in tables that the manifest names there.
     fn flush_oldest(&self) -> Result<()> {
         let state = self.state.load_full();
-        let frozen = state.memtables.oldest_frozen();
         if let Some(clearing) = &state.clearing {
             let clear = || self.take_away(clearing.seqno);
             return self.context.observer.observe(JobKind::Clear, clear);
         }
-        match (frozen, state.loads.last()) {
-            (Some(frozen), load) if load.is_none_or(|load| frozen.last < load.seqno) => {
-                self.flush_observed(&state, frozen)
-            }
-            (_, Some(load)) => self.take_in_observed(&state, load),
-            (_, None) => Ok(()),
+        let load = state.loads.last();
+        let frozen = state.memtables.frozen_before(load.map_or(Seqno::MAX, |load| load.seqno));
+        match (frozen, load) {
+            ([_, ..], _) => self.flush_observed(&state, frozen),
+            ([], Some(load)) => self.take_in_observed(&state, load),
+            ([], None) => Ok(()),
         }
     }
 
@@ -275,48 +274,55 @@ impl Tree {
         }
     }
 
-    /// Writes a frozen memtable to a run of level 0 and installs it: one table, if no size was chosen.
-    pub(super) fn flush(&self, state: &State, frozen: &Frozen, job: &mut Job) -> Result<()> {
-        let mut cursor = frozen.memtable.cursor();
+    /// Writes the oldest frozen memtables, newest first, to one run of level 0 and installs it: one table, if no size was
+    /// chosen. If writing is slower than writers are, several have come meanwhile: together they cost fewer syncs, and what
+    /// was overwritten among them is not written at all.
+    pub(super) fn flush(&self, state: &State, frozen: &[Frozen], job: &mut Job) -> Result<()> {
+        let Some(last) = frozen.first().map(|newest| newest.last) else { return Ok(()) };
+        let memtables = || frozen.iter().map(|frozen| &frozen.memtable);
+        let mut cursor = Merge::new(memtables().map(|memtable| memtable.cursor()).collect());
         cursor.seek_to_first()?;
-        let deleted = frozen.memtable.ranges().map_or_else(Vec::new, |ranges| ranges.tombstones());
+        let ranges = memtables().filter_map(|memtable| memtable.ranges());
+        let deleted: Vec<_> = ranges.flat_map(|ranges| ranges.tombstones()).collect();
         let mut retention =
             Retention::new(self.context.visibility.retained()).with_ranges(&deleted, |_, _| false);
         let none = ValueFiles::default();
         let values = self.placement(&none, Moves::Crowded);
-        // The memtable bounds what is kept of its keys.
+        // Memtables bound what is kept of their keys.
         let bytes = self.options.load().table_size.unwrap_or(u64::MAX);
         let limits = TableLimits { bytes, memory: usize::MAX };
+        let memory: usize = memtables().map(|memtable| memtable.memory()).sum();
         let mut output = Output {
             home: &self.home,
             options: &self.table_options(0),
             limits,
-            bounds: &self.bounds(&state.version, frozen.memtable.memory() as u64),
+            bounds: &self.bounds(&state.version, memory as u64),
             soft_bounds: &[],
             end: None,
             next_id: &mut || self.take_id(),
             valve: None,
             values,
-            aside: None,
+            // Each table is synced while the next one is made.
+            aside: (frozen.len() > 1).then(|| Aside::new("turbidite-write")),
             stopped: &|| self.jobs.is_stopping(),
         };
         let tables = write_tables(&mut cursor, &mut retention, |_| false, &mut output)?;
         let Some(tables) = tables else { return Ok(()) };
-        if let Err(error) = self.context.host.sync_log(frozen.last) {
+        if let Err(error) = self.context.host.sync_log(last) {
             self.discard(state, &tables);
             return Err(error);
         }
         observed::wrote(job, state, 0, &tables);
         let place = self.place(0, Into::Newest);
         let added = tables.into_iter().map(|table| (place, table)).collect();
-        let edit = Edit { persisted: frozen.last, removed: Vec::new(), added };
-        let pop = |state: &mut State, _| _ = state.memtables.frozen.pop();
+        let edit = Edit { persisted: last, removed: Vec::new(), added };
+        let pop = |state: &mut State, _| state.memtables.forget_up_to(last);
         if self.install_written(state, edit, pop)? {
             job.done();
-            self.persisted.fetch_max(frozen.last, Ordering::Release);
+            self.persisted.fetch_max(last, Ordering::Release);
         }
-        frozen.memtable.set_flushed();
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+        memtables().for_each(|memtable| memtable.set_flushed());
+        self.flushes.fetch_add(frozen.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -649,11 +655,30 @@ impl Tree {
         installed
     }
 
+    /// Has the manifest say where tables have moved. That there is no space for it is no harm: they are moved again.
+    fn settle_moves(&self) -> Result<()> {
+        let mut manifest = lock(&self.manifest);
+        let state = self.state.load_full();
+        if state.clearing.is_some() {
+            return Ok(());
+        }
+        let settled = manifest.settle(&state.version);
+        match self.known(settled) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            settled => settled,
+        }
+    }
+
     /// Records a change, after which the manifest says `version`. If there is no space for the record, nothing has
     /// changed. If recording fails otherwise, it is unknown what is on disk: writes are refused from then on, and no
     /// file that either outcome needs is removed.
     fn record(&self, manifest: &mut Manifest, edit: &Edit, version: &Version) -> Result<()> {
-        manifest.record(edit, version).map_err(|error| match error.kind() {
+        self.known(manifest.record(edit, version))
+    }
+
+    /// What came of recording; if it is unknown, writes are refused.
+    fn known(&self, recorded: Result<()>) -> Result<()> {
+        recorded.map_err(|error| match error.kind() {
             ErrorKind::NoSpace => error,
             _ => {
                 self.context.host.poison(&error);
@@ -743,6 +768,10 @@ impl Engine for Tree {
         Ok(self)
     }
 
+    fn prepare_close(&self, _last: Seqno) -> Result<()> {
+        self.settle_moves()
+    }
+
     fn load(&self) -> Result<Box<dyn Load>> {
         let tree = self.this.upgrade().ok_or(Error::Closed)?;
         Ok(Box::new(SortedLoad::new(tree)?))
@@ -788,7 +817,7 @@ impl Engine for Tree {
         drop(compacting);
         // What became due meanwhile was not taken up.
         self.schedule_compaction();
-        if finished? { Ok(()) } else { Err(Error::Closed) }
+        if finished? { self.settle_moves() } else { Err(Error::Closed) }
     }
 
     fn let_go(&self) {
@@ -808,7 +837,8 @@ impl Engine for Tree {
         self.schedule_compaction();
         let settled =
             |jobs: &Status| jobs.is_idle() && !self.is_flush_due() && !self.is_compaction_due();
-        self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])
+        self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])?;
+        self.settle_moves()
     }
 
     fn verify(&self, report: &mut VerifyReport) {

@@ -76,6 +76,17 @@ impl Memtables {
         self.frozen.last()
     }
 
+    /// Those, newest first, that were frozen before `seqno`.
+    pub(crate) fn frozen_before(&self, seqno: Seqno) -> &[Frozen] {
+        let newer = self.frozen.partition_point(|frozen| frozen.last >= seqno);
+        &self.frozen[newer..]
+    }
+
+    /// Those are gone that were frozen at `seqno` or before.
+    pub(crate) fn forget_up_to(&mut self, seqno: Seqno) {
+        self.frozen.retain(|frozen| frozen.last > seqno);
+    }
+
     /// The first write in them.
     pub(crate) fn oldest(&self) -> Option<Seqno> {
         self.oldest_frozen().map_or(&self.active, |frozen| &frozen.memtable).oldest()
@@ -122,5 +133,9 @@ mod tests {
         assert_eq!((memtables.oldest(), memtables.entries()), (Some(1), 6));
         assert_eq!(memtables.oldest_frozen().unwrap().last, 1);
         assert_eq!((memtables.cursors().count(), memtables.active_bytes()), (3, 0));
+        let frozen = |before| memtables.frozen_before(before).iter().map(|frozen| frozen.last);
+        assert!(frozen(Seqno::MAX).eq([3, 2, 1]) && frozen(3).eq([2, 1]) && frozen(1).eq([]));
+        memtables.forget_up_to(2);
+        assert!(memtables.frozen.iter().map(|frozen| frozen.last).eq([3]));
     }
 }

@@ -38,6 +38,28 @@ pub(crate) struct Edit {
     pub(crate) added: Vec<(Place, Arc<TableFile>)>,
 }
 
+impl Edit {
+    /// Whether it does nothing but give tables other places. It is not worth a sync: a tree without it is one that has not
+    /// moved them yet, and the next edit can tell of it.
+    fn is_move(&self) -> bool {
+        let ids = |edit: &Self| edit.added.iter().map(|(_, table)| table.meta.id).collect();
+        let (added, removed): (HashSet<u64>, HashSet<u64>) =
+            (ids(self), self.removed.iter().copied().collect());
+        self.persisted == 0 && added == removed
+    }
+
+    /// Both as one, `next` after this one, which is a move.
+    fn then(&self, next: &Self) -> Self {
+        let mut both = self.clone();
+        both.persisted = next.persisted;
+        both.added.retain(|(_, table)| !next.removed.contains(&table.meta.id));
+        both.added.extend_from_slice(&next.added);
+        let new = next.removed.iter().filter(|&id| !self.removed.contains(id));
+        both.removed.extend(new);
+        both
+    }
+}
+
 /// The manifest's file.
 #[derive(Debug)]
 enum Log {
@@ -52,6 +74,8 @@ enum Log {
 pub(crate) struct Manifest {
     edits: Log,
     numbers: Numbers,
+    /// Tables have moved and the file does not say so.
+    moves: Edit,
 }
 
 /// What a manifest holds besides the tables.
@@ -74,7 +98,7 @@ impl Manifest {
         let snapshot = numbers.snapshot(&Version::default());
         let fs = Arc::clone(&home.fs);
         let edits = Log::Open(EditLog::create(fs, &home.dir, KIND, database, &snapshot)?);
-        Ok(Self { edits, numbers })
+        Ok(Self { edits, numbers, moves: Edit::default() })
     }
 
     /// Reads the manifest and rebuilds the version. Changes nothing.
@@ -102,7 +126,8 @@ impl Manifest {
         if !tables.chain(version.values.files().map(|file| file.id())).all(|id| ids.insert(id)) {
             return Err(Error::corruption(path, 0, "a table is in two places"));
         }
-        Ok((Self { edits: Log::Read(found), numbers }, version))
+        let moves = Edit::default();
+        Ok((Self { edits: Log::Read(found), numbers, moves }, version))
     }
 
     /// Opens for changes what was read.
@@ -129,18 +154,37 @@ impl Manifest {
         self.numbers.next_id = self.numbers.next_id.max(id + 1);
     }
 
-    /// Records a change, durable on return; `version` is the version with the change. After `NoSpace` nothing
+    /// Records a change, durable on return, unless tables do nothing but move: that goes with the next change, or is
+    /// recorded by [`settle`](Self::settle). `version` is the version with the change. After `NoSpace` nothing
     /// has changed. After another error it is unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<()> {
-        let Self { edits: Log::Open(edits), numbers } = self else {
+        let edit = self.moves.then(edit);
+        if edit.is_move() {
+            self.moves = edit;
+            return Ok(());
+        }
+        self.append(&edit, version)
+    }
+
+    /// Records the moves that have not been recorded yet, as [`record`](Self::record) does other changes.
+    pub(crate) fn settle(&mut self, version: &Version) -> Result<()> {
+        match self.moves.added.is_empty() {
+            true => Ok(()),
+            false => self.append(&self.moves.clone(), version),
+        }
+    }
+
+    fn append(&mut self, edit: &Edit, version: &Version) -> Result<()> {
+        let Log::Open(edits) = &mut self.edits else {
             unreachable!("only a writable database changes its manifest")
         };
-        let persisted = numbers.persisted.max(edit.persisted);
-        let next = Numbers { persisted, ..*numbers };
+        let persisted = self.numbers.persisted.max(edit.persisted);
+        let next = Numbers { persisted, ..self.numbers };
         let bytes = encode(next, &edit.removed, &edit.added);
         edits.append(&bytes, || next.snapshot(version))?;
         // Not before: what has not been recorded must not be said by the next edit.
-        *numbers = next;
+        self.numbers = next;
+        self.moves = Edit::default();
         Ok(())
     }
 }
@@ -295,7 +339,7 @@ mod tests {
 
     use super::super::sample;
     use super::*;
-    use crate::vfs::Fs;
+    use crate::vfs::{Access, Fs, Layer};
 
     const DATABASE: u64 = 77;
     /// A run of level 0.
@@ -383,6 +427,44 @@ mod tests {
         assert_eq!(tree.file_names().len(), 1, "superseded files stay behind");
         tree.reopen();
         assert_eq!(metas(&tree.version).len(), tables.len());
+    }
+
+    #[test]
+    fn moves_are_recorded_with_the_next_change_or_when_asked_for() {
+        let mut tree = Tree::new();
+        let (first, second) = (tree.change(0, 5, &[]), tree.change(0, 9, &[]));
+        let writes = |tree: &Tree| {
+            let name = tree.file_names().remove(0);
+            let file =
+                tree.home.fs.open(&tree.home.dir.join(name), Access::Read, Layer::Positional);
+            file.unwrap().len().unwrap()
+        };
+        let moved = |tree: &mut Tree, id: u64, level| {
+            let table = tree.version.tables().find(|table| table.meta.id == id).unwrap();
+            let added = vec![(Place { level, run: 0 }, Arc::clone(table))];
+            let edit = Edit { persisted: 0, removed: vec![id], added };
+            tree.version = tree.version.with(&edit.removed, &edit.added).unwrap();
+            tree.manifest.record(&edit, &tree.version).unwrap();
+        };
+        let on_disk = |tree: &Tree| metas(&Manifest::open(&tree.home, DATABASE).unwrap().1);
+        let (before, len) = (metas(&tree.version), writes(&tree));
+        moved(&mut tree, first, 2);
+        moved(&mut tree, first, 3);
+        moved(&mut tree, second, 4);
+        assert_eq!((on_disk(&tree), writes(&tree)), (before, len), "it can wait");
+        // One of them is gone with the next change, the other is where it was moved to.
+        let third = tree.change(0, 11, &[first]);
+        tree.reopen();
+        let ids: Vec<_> =
+            metas(&tree.version).iter().map(|(place, meta)| (place.level, meta.id)).collect();
+        assert_eq!(ids, [(0, third), (4, second)]);
+        assert_eq!(tree.manifest.persisted(), 11);
+        moved(&mut tree, third, 5);
+        tree.manifest.settle(&tree.version).unwrap();
+        let len = writes(&tree);
+        tree.manifest.settle(&tree.version).unwrap();
+        assert_eq!(writes(&tree), len, "nothing is left to be recorded");
+        tree.reopen();
     }
 
     #[test]
