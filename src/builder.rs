@@ -96,10 +96,10 @@ impl DatabaseBuilder {
         self
     }
 
-    /// How many tables, segments of hash keyspaces and sorted files are kept open at once, each with a descriptor and what
-    /// it keeps in memory. When there are more, those not lately used are closed, and opened again by the next read of
-    /// them. Files that a read or a compaction holds, value files, trees and the log come on top. Default: 512; at least
-    /// 16.
+    /// How many descriptors tables, value files, segments of hash keyspaces and sorted files have at once. When there are more,
+    /// those not lately used let go of theirs, and the next read of them opens the file again, which takes some microseconds:
+    /// tables keep indexes and filters in memory meanwhile, and what is mapped stays mapped. Files that a read or a compaction
+    /// holds, trees and the log come on top. Default: 512; at least 16.
     pub fn open_files(mut self, files: usize) -> Self {
         self.0.open_files = files;
         self

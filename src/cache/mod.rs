@@ -1,7 +1,9 @@
 //! Memory that reading takes, under a budget of bytes: cached blocks, and open files.
 
 mod blocks;
+mod handle;
 mod open_files;
 
 pub(crate) use blocks::{BlockCache, FileBlocks};
-pub(crate) use open_files::{Closable, OpenFiles};
+pub(crate) use handle::Handle;
+pub(crate) use open_files::{Closable, OpenFiles, Place, Rest};

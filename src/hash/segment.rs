@@ -28,7 +28,7 @@ use super::memory::{Busy, MemorySegment};
 use super::record::{FRONT_UNITS, Front, UNIT};
 use crate::base::prefetch::prefetch;
 use crate::base::{Seqno, Slice, Trailer, View, checksum, hash};
-use crate::cache::{Closable, OpenFiles};
+use crate::cache::{Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::Mutex;
@@ -424,6 +424,7 @@ struct OpenSegment {
     identity: u64,
     /// All of the file, if it lends its bytes.
     lent: Option<View>,
+    _place: Place,
 }
 
 impl OpenSegment {
@@ -636,7 +637,7 @@ impl SegmentFile {
         let lent = if file.lends() { Some(file.view(0..len)?) } else { None };
         file.advise(0..len, Hint::Random);
         let identity = self.home.identity_of(self.id);
-        Ok(OpenSegment { file, identity, lent })
+        Ok(OpenSegment { file, identity, lent, _place: self.home.open_files.place() })
     }
 }
 

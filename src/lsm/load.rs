@@ -14,6 +14,7 @@ use super::table::{Kept, Table, TableBuilder, TableLimits, TableOptions, TableSu
 use super::tree::Tree;
 use super::version::{Home, LEVELS, Place, Run, TableFile, TableMeta};
 use crate::base::{Kind, Seqno, Trailer, varint};
+use crate::cache::Handle;
 use crate::contract::Load;
 use crate::error::{Error, Result};
 use crate::options::KeyFile;
@@ -61,6 +62,7 @@ impl Loaded {
             }
             let file = home.fs.open(&path, Access::Read, home.layer())?;
             let kept = Kept { key_file: KeyFile::None, points: 0 };
+            let file = Handle::staying(file);
             let table = Table::open(file, home.identity_of(id), len, None, kept)?;
             tables.push((id, TableSummary { len, properties: table.properties().clone() }));
         }

@@ -143,8 +143,8 @@ impl Lookups<'_> {
     fn read(&mut self, mut unread: Vec<Probe>, reader: &BatchReader) -> Result<()> {
         unread.sort_unstable_by_key(Probe::block);
         let blocks = unread.chunk_by(|a, b| a.block() == b.block());
-        let requests: Vec<_> =
-            blocks.map(|same| same[0].table.request(same[0].place.block)).collect();
+        let requests = blocks.map(|same| same[0].table.request(same[0].place.block));
+        let requests: Vec<_> = requests.collect::<Result<_>>()?;
         let mut read = reader.read(&requests).into_iter();
         let mut last = None;
         for probe in unread {

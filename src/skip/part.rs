@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use super::file::SortedFile;
 use crate::base::{Seqno, hash};
 use crate::budget::Budget;
-use crate::cache::{BlockCache, Closable, OpenFiles};
+use crate::cache::{BlockCache, Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use crate::vfs::{Access, File, Fs, Layer};
@@ -87,6 +87,7 @@ pub(super) struct Part {
     home: Arc<Home>,
     memory: usize,
     obsolete: AtomicBool,
+    _place: Place,
 }
 
 impl Part {
@@ -118,6 +119,7 @@ impl Part {
             home: Arc::clone(home),
             memory,
             obsolete: AtomicBool::new(false),
+            _place: home.open_files.place(),
         });
         let weak: Weak<Self> = Arc::downgrade(&part);
         home.open_files.opened(weak, memory, || ());

@@ -134,8 +134,8 @@ impl TableCursor {
         let bytes = match self.coming.take().filter(|(coming, _)| *coming == blocks) {
             Some((_, reading)) => Some(reading.wait()?),
             None => Some(match &self.aside {
-                Some(aside) => aside.read(&*self.table.file, range.clone())?,
-                None => self.table.file.view(range.clone())?,
+                Some(aside) => aside.read(&*self.table.file.file()?, range.clone())?,
+                None => self.table.file.with(|file| file.view(range.clone()))?,
             }),
         };
         self.announce_behind(blocks.end);
@@ -149,7 +149,7 @@ impl TableCursor {
             let start = self.table.parts.index.range(blocks.start).start;
             if blocks.end > self.announced {
                 let new = blocks.start.max(self.announced)..blocks.end;
-                self.table.file.advise(self.table.parts.index.range_of(new), Hint::WillNeed);
+                self.table.advise(new, Hint::WillNeed);
             }
             self.announce_behind(blocks.end);
             self.run = Some(Run { blocks, start, bytes: None });
@@ -160,13 +160,15 @@ impl TableCursor {
     fn announce_behind(&mut self, next: usize) {
         if self.ahead.mode == ReadMode::Sequential && next < self.blocks() {
             let blocks = self.table.parts.index.run_from(next, self.ahead.bytes);
-            let range = self.table.parts.index.range_of(blocks.clone());
             self.announced = blocks.end;
             match &self.aside {
                 Some(aside) if self.table.lent.is_none() && aside.reads_are_slow() => {
-                    self.coming = Some((blocks, aside.begin_read(&self.table.file, range)));
+                    let range = self.table.parts.index.range_of(blocks.clone());
+                    let file = self.table.file.file();
+                    // Who comes to the run meets the error.
+                    self.coming = file.ok().map(|file| (blocks, aside.begin_read(&file, range)));
                 }
-                _ => self.table.file.advise(range, Hint::WillNeed),
+                _ => self.table.advise(blocks, Hint::WillNeed),
             }
         }
     }

@@ -71,7 +71,7 @@ impl Table {
         if let Some(stored) = self.cached.as_ref().and_then(|cached| cached.get(place)) {
             return Ok(stored);
         }
-        let stored = self.file.view(range.clone())?;
+        let stored = self.file.with(|file| file.view(range.clone()))?;
         stored::check(&stored, self.identity, range.start)
             .map_err(|damage| self.damaged_part(damage, part))?;
         if let Some(cached) = &self.cached {

@@ -55,7 +55,7 @@ use crate::error::Error;
 pub(crate) use builder::{TableBuilder, TableLimits, TableOptions, TableSummary};
 pub(crate) use cursor::{ReadMode, TableCursor};
 pub(crate) use ranges::{follower_below, last_below};
-pub(crate) use reader::{Found, Kept, Place, Table, unless_deleted};
+pub(crate) use reader::{Found, Kept, Place, Table, is_of_length, unless_deleted};
 
 /// Bytes that are not what was written, and why; where they are is known one floor above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

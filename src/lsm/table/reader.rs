@@ -19,7 +19,7 @@ use super::stored::{self, Unpacker};
 use super::{Damage, ReadMode, TableCursor, key_file, ranges};
 use crate::base::prefetch::{prefetch, prefetch_end};
 use crate::base::{Fragments, Kind, Seqno, Slice, Trailer, View};
-use crate::cache::{BlockCache, FileBlocks};
+use crate::cache::{BlockCache, FileBlocks, Handle};
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Lines};
@@ -36,7 +36,9 @@ pub(crate) type Found = Option<(Trailer, Slice)>;
 /// A table that is read.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub(super) file: Arc<dyn File>,
+    pub(super) file: Handle,
+    /// Whether views of the file hold on to what others could use.
+    shares: bool,
     pub(super) identity: u64,
     pub(super) parts: Parts,
     len: u64,
@@ -138,22 +140,24 @@ impl Table {
     /// # Errors
     /// `Unsupported` if it is compressed in a way that was not compiled in.
     pub(crate) fn open(
-        file: Arc<dyn File>,
+        file: Handle,
         identity: u64,
         expected_len: u64,
         cache: Option<Arc<BlockCache>>,
         kept: Kept,
     ) -> Result<Self> {
-        let parts = Parts::load(&*file, identity, expected_len, kept)?;
-        file.advise(0..expected_len, Hint::Random);
-        let lent = match file.lends() {
-            true => Some(Lent::new(file.view(0..expected_len)?, parts.index.len())),
+        let open = file.file()?;
+        let parts = Parts::load(&*open, identity, expected_len, kept)?;
+        open.advise(0..expected_len, Hint::Random);
+        let lent = match open.lends() {
+            true => Some(Lent::new(open.view(0..expected_len)?, parts.index.len())),
             false => None,
         };
+        let shares = open.shares();
         let cached = cache
             .filter(|_| lent.is_none() || parts.unpacker.is_some())
             .map(|cache| FileBlocks::new(cache, parts.index.len() + key_file::PLACES));
-        Ok(Self { file, identity, parts, len: expected_len, cached, lent })
+        Ok(Self { file, shares, identity, parts, len: expected_len, cached, lent })
     }
 
     /// The newest version of `key` that was written up to `at`, tombstone or not. `hash` is
@@ -165,6 +169,12 @@ impl Table {
             None => None,
         };
         Ok(unless_deleted(found, self.deleted(key, at)))
+    }
+
+    /// Lets go of the file if it was not read lately, until the next read of it. What the file lends stays, and so does all
+    /// that is in memory.
+    pub(crate) fn rest(&self) {
+        self.file.rest();
     }
 
     /// The newest range tombstone that covers `key` and was written up to `at`; 0 if there is none.
@@ -256,7 +266,7 @@ impl Table {
         let range = self.parts.index.range(block);
         let stored = match &self.lent {
             Some(lent) => Some(lent.view(range)),
-            None => self.file.try_view(range)?,
+            None => self.file.with(|file| file.try_view(range))?,
         };
         let Some(stored) = stored else { return Ok(None) };
         let stored = self.take_in(block, &stored)?;
@@ -264,8 +274,19 @@ impl Table {
     }
 
     /// The read that brings in the block from a device.
-    pub(crate) fn request(&self, block: usize) -> ReadRequest {
-        ReadRequest { file: Arc::clone(&self.file), range: self.parts.index.range(block) }
+    pub(crate) fn request(&self, block: usize) -> Result<ReadRequest> {
+        Ok(ReadRequest { file: self.file.file()?, range: self.parts.index.range(block) })
+    }
+
+    /// Tells the system how these blocks are going to be used.
+    pub(super) fn advise(&self, blocks: Range<usize>, hint: Hint) {
+        let range = self.parts.index.range_of(blocks);
+        let told = self.file.with(|file| {
+            file.advise(range, hint);
+            Ok(())
+        });
+        // A hint that nobody hears is a hint ignored; who reads meets the error.
+        drop(told);
     }
 
     /// Checks the block as it was read, gives it as it is when it is not compressed, and keeps that in the cache.
@@ -281,7 +302,7 @@ impl Table {
 
     /// Bytes of the file as the cache may keep them: views of a page cache hold on to its frames.
     pub(super) fn keepable(&self, stored: &View) -> View {
-        if self.file.shares() { View::from(stored.to_vec()) } else { stored.clone() }
+        if self.shares { View::from(stored.to_vec()) } else { stored.clone() }
     }
 
     /// Looks for `key` in the stored block of the place.
@@ -438,7 +459,7 @@ impl Table {
         let range = self.parts.index.range(block);
         let stored = match &self.lent {
             Some(lent) => lent.view(range),
-            None => self.file.view(range)?,
+            None => self.file.with(|file| file.view(range))?,
         };
         self.take_in(block, &stored)
     }
@@ -479,11 +500,8 @@ impl Parts {
         expected_len: u64,
         kept: Kept,
     ) -> Result<Self> {
-        let len = file.len()?;
-        if len != expected_len {
-            let what = format!("the table is {len} bytes long, not {expected_len}");
-            return Err(Error::corruption(file.path(), len.min(expected_len), what));
-        }
+        is_of_length(file, expected_len)?;
+        let len = expected_len;
         let end = file.view(len.saturating_sub(Footer::LEN as u64)..len)?;
         let footer = Footer::decode(&end, file.path(), identity, len)?;
         let start = footer.range(Part::Index).start;
@@ -513,6 +531,16 @@ impl Parts {
         let ranges = ranges_of(file, identity, &footer, &properties)?;
         Ok(Self { footer, index, filter, points, properties, ranges, unpacker })
     }
+}
+
+/// An error if the file of a table is not `expected` bytes long.
+pub(crate) fn is_of_length(file: &dyn File, expected: u64) -> Result<()> {
+    let len = file.len()?;
+    if len == expected {
+        return Ok(());
+    }
+    let what = format!("the table is {len} bytes long, not {expected}");
+    Err(Error::corruption(file.path(), len.min(expected), what))
 }
 
 /// The range tombstones, if there are any.

@@ -24,7 +24,7 @@ impl Table {
     pub(crate) fn verify(&self, apart: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let parts = {
             let all = Kept { key_file: KeyFile::KeysAndFilter, points: usize::MAX };
-            Parts::load(&*self.file, self.identity, self.len(), all)?
+            Parts::load(&*self.file.file()?, self.identity, self.len(), all)?
         };
         let counted = Properties { codec: parts.properties.codec, ..Properties::default() };
         let mut audit = Audit { parts: &parts, counted, last: None, apart };
@@ -39,7 +39,8 @@ impl Table {
 
     fn verify_run(&self, audit: &mut Audit<'_>, blocks: Range<usize>) -> Result<()> {
         let start = audit.parts.index.range(blocks.start).start;
-        let bytes = self.file.view(audit.parts.index.range_of(blocks.clone()))?;
+        let range = audit.parts.index.range_of(blocks.clone());
+        let bytes = self.file.with(|file| file.view(range))?;
         for block in blocks {
             let range = audit.parts.index.range(block);
             let stored = &bytes[(range.start - start) as usize..(range.end - start) as usize];

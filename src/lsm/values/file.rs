@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use super::record::{self, Damage, FRONT, HEADER, Owner};
 use super::reference::Reference;
 use crate::base::{Slice, View};
-use crate::cache::Closable;
+use crate::cache::{Closable, Place};
 use crate::error::{Error, Result};
 use crate::lsm::version::Home;
 use crate::sync::Mutex;
@@ -44,6 +44,7 @@ pub(super) struct OpenValues {
     pub(super) file: Arc<dyn File>,
     identity: u64,
     len: u64,
+    _place: Place,
 }
 
 impl ValueFile {
@@ -115,7 +116,8 @@ impl ValueFile {
         }
         let home = &self.home;
         let file = home.fs.open(&self.path(), Access::Read, home.layer())?;
-        let open = Arc::new(OpenValues::new(file, home.values_owner(self.id), self.len)?);
+        let (owner, place) = (home.values_owner(self.id), home.open_files.place());
+        let open = Arc::new(OpenValues::new(file, owner, self.len, place)?);
         self.used.store(true, Ordering::Relaxed);
         let weak: Weak<Self> = Arc::downgrade(self);
         let show = || self.open.store(Some(Arc::clone(&open)));
@@ -126,7 +128,7 @@ impl ValueFile {
 
 impl OpenValues {
     /// What `file` holds, which must be `len` bytes long.
-    fn new(file: Arc<dyn File>, owner: Owner, len: u64) -> Result<Self> {
+    fn new(file: Arc<dyn File>, owner: Owner, len: u64, place: Place) -> Result<Self> {
         let found = file.len()?;
         if found != len {
             let what = format!("the value file is {found} bytes long, not {len}");
@@ -135,7 +137,7 @@ impl OpenValues {
         let header = file.view(0..len.min(HEADER as u64))?;
         record::check_header(&header, owner, file.path())?;
         file.advise(0..len, Hint::Random);
-        Ok(Self { file, identity: owner.file, len })
+        Ok(Self { file, identity: owner.file, len, _place: place })
     }
 
     /// Where the record that is referred to lies; an error if it would be outside.

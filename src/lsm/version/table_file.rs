@@ -11,9 +11,9 @@ use std::sync::{Arc, PoisonError, Weak};
 use arc_swap::ArcSwapOption;
 
 use crate::base::{Seqno, hash};
-use crate::cache::{BlockCache, Closable, OpenFiles};
+use crate::cache::{BlockCache, Closable, Handle, OpenFiles, Rest};
 use crate::error::{Error, Result};
-use crate::lsm::table::{Kept, Table, TableSummary};
+use crate::lsm::table::{Kept, Table, TableSummary, is_of_length};
 use crate::lsm::values::Share;
 use crate::options::KeyFile;
 use crate::sync::Mutex;
@@ -214,12 +214,19 @@ impl TableFile {
         }
         let home = &self.home;
         let id = self.meta.id;
-        let file = home.fs.open(&home.path(id), Access::Read, home.layer())?;
+        let (fs, path, layer) = (Arc::clone(&home.fs), home.path(id), home.layer());
+        let open = move || fs.open(&path, Access::Read, layer);
+        let file = open()?;
+        let len = self.meta.len;
+        let file = Handle::closing(file, &home.open_files, move || {
+            let file = open()?;
+            is_of_length(&*file, len).map(|()| file)
+        });
         let identity = home.identity_of(id);
         let blocks = Some(Arc::clone(&home.blocks));
         let kept = *home.key_file.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = Kept { key_file: kept, points: home.open_files.room_for_extras() };
-        let table = Table::open(file, identity, self.meta.len, blocks, kept)?;
+        let table = Table::open(file, identity, len, blocks, kept)?;
         self.check(&table)?;
         let table = Arc::new(table);
         self.used.store(true, Ordering::Relaxed);
@@ -237,6 +244,13 @@ impl Closable for TableFile {
 
     fn close(&self) -> usize {
         self.open.swap(None).map_or(0, |table| table.memory())
+    }
+
+    fn rest(&self) -> Rest {
+        if let Some(table) = &*self.open.load() {
+            table.rest();
+        }
+        Rest::Kept
     }
 }
 

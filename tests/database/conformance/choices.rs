@@ -1,11 +1,16 @@
 //! Options: what contradicts itself is refused and changes nothing, what is chosen stays over reopening, and what may
 //! change changes.
 
+#[cfg(target_os = "linux")]
+use std::fs;
+#[cfg(target_os = "linux")]
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use turbidite::{
     Compression, Database, DatabaseBuilder, ErrorKind, FilterKind, KeyFile, KeyspaceInfo,
-    KeyspaceOptions, Level, LevelLimit, MIN_MEMORY_BUDGET, MemtableKind, Policy, Reducer, Result,
+    KeyspaceOptions, Layer, Level, LevelLimit, MIN_MEMORY_BUDGET, MemtableKind, Policy, Reducer,
+    Result,
 };
 
 use crate::setup::{ENGINES, NAME, Setup, options};
@@ -249,4 +254,48 @@ fn the_block_cache_has_the_bound_that_was_chosen() {
     let some = cached(setup.builder().block_cache(500_000));
     assert!((400_000..=500_000).contains(&some), "{some}");
     assert!(cached(setup.builder()) > 2_000_000);
+}
+
+/// How many of this process's descriptors lead to tables below `path`.
+#[cfg(target_os = "linux")]
+fn descriptors_of_tables(path: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let files = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let is_table = |file: &PathBuf| {
+        file.starts_with(path) && file.extension().is_some_and(|kind| kind == "table")
+    };
+    files.filter(is_table).count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn tables_let_go_of_descriptors_and_keep_what_they_have_in_memory() {
+    for layer in [Layer::Mmap, Layer::Positional, Layer::Block { block_size: 4096 }] {
+        let setup = Setup::disk(layer);
+        let keys = || (0..6000_u32).map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes());
+        let database = setup.open();
+        let keyspace = database.keyspace(NAME, setup.options.clone().table_size(64 << 10)).unwrap();
+        keys().for_each(|key| keyspace.put(key, [key[3]; 1000]).unwrap());
+        keyspace.compact().unwrap();
+        database.close().unwrap();
+        let memory_of = |most: usize| {
+            let database = setup.builder().open_files(most).open().unwrap();
+            let keyspace = database.open_keyspace(NAME).unwrap();
+            for _ in 0..2 {
+                for key in keys() {
+                    assert_eq!(keyspace.get(key).unwrap().unwrap(), [key[3]; 1000]);
+                }
+                assert_eq!(keyspace.iter().count(), 6000);
+            }
+            let stats = keyspace.stats();
+            let tables = stats.levels.iter().map(|level| level.tables).sum::<u64>();
+            assert!(tables > 80, "{tables} tables");
+            let open = descriptors_of_tables(&setup.path);
+            assert!(open <= most, "{open} of {tables} tables are open over {layer}");
+            database.stats().memory.tables
+        };
+        let all = memory_of(512);
+        assert_eq!(memory_of(16), all, "{layer}");
+        assert!(all > 0, "{layer}");
+    }
 }

@@ -92,7 +92,13 @@ fn flips_behind_an_open_table_are_found() {
         for part in [Part::Index, Part::Filter] {
             let cache = Some(Arc::new(BlockCache::new(1 << 20)));
             let (file, len) = (TestFile::new(whole.clone(), false), whole.len() as u64);
-            let open = Table::open(file.clone(), IDENTITY, len, cache, kept(KeyFile::None));
+            let open = Table::open(
+                Handle::staying(file.clone()),
+                IDENTITY,
+                len,
+                cache,
+                kept(KeyFile::None),
+            );
             let table = open.expect("whole");
             let (key, trailer, value) = &entries[0];
             let get = || table.get(key, hash64(key), trailer.seqno());
@@ -111,7 +117,7 @@ fn flips_behind_an_open_table_are_found() {
 fn every_truncation_is_an_error() {
     let (_, whole) = small_table(&options(120, 10));
     for len in 0..whole.len() {
-        let file = || TestFile::new(whole[..len].to_vec(), len % 2 == 0);
+        let file = || Handle::staying(TestFile::new(whole[..len].to_vec(), len % 2 == 0));
         assert!(
             Table::open(file(), IDENTITY, whole.len() as u64, None, kept(KeyFile::default()))
                 .is_err()

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::{Kept, Table, TableBuilder, TableOptions, TableSummary};
 use crate::base::{Kind, Trailer};
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Handle};
 use crate::error::Result;
 use crate::options::{Compression, FilterKind, KeyFile};
 
@@ -113,7 +113,7 @@ const REACHES: [Reach; 8] = [
 ];
 
 fn open(bytes: &[u8], reach: Reach) -> Result<Arc<Table>> {
-    let file = TestFile::new(bytes.to_vec(), reach.lends);
+    let file = Handle::staying(TestFile::new(bytes.to_vec(), reach.lends));
     let cache = reach.caches.then(|| Arc::new(BlockCache::new(1 << 20)));
     Table::open(file, IDENTITY, bytes.len() as u64, cache, kept(reach.kept)).map(Arc::new)
 }

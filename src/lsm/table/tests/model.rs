@@ -56,7 +56,7 @@ fn get_in_steps(table: &Table, key: &[u8], at: Seqno) -> Option<(Trailer, Slice)
     if at.is_multiple_of(2) {
         return table.try_find_at(place, key, at).expect("whole").expect("nothing to wait for");
     }
-    let request = table.request(place.block);
+    let request = table.request(place.block).expect("whole");
     let stored = request.file.view(request.range).expect("whole");
     let plain = table.take_in(place.block, &stored).expect("whole");
     table.find_in(&plain, place, key, at).expect("whole")

@@ -30,8 +30,9 @@ fn table_with(
 ) -> (Arc<TestFile>, Arc<Table>) {
     let (bytes, summary) = write(entries, options);
     let file = TestFile::new(bytes, lends);
+    let handle = Handle::staying(file.clone());
     let table =
-        Table::open(file.clone(), IDENTITY, summary.len, cache, super::kept(kept)).expect("whole");
+        Table::open(handle, IDENTITY, summary.len, cache, super::kept(kept)).expect("whole");
     (file, Arc::new(table))
 }
 
@@ -297,7 +298,7 @@ fn a_newer_version_is_named() {
 fn another_place_or_identity_is_refused() {
     let (bytes, summary) = write(&numbered(3), &options(4096, 10));
     let open = |identity, len| {
-        let file = TestFile::new(bytes.clone(), false);
+        let file = Handle::staying(TestFile::new(bytes.clone(), false));
         Table::open(file, identity, len, None, super::kept(KeyFile::default()))
             .map(|_| ())
             .map_err(|error| error.kind())

@@ -47,7 +47,7 @@ fn copy(table: &Arc<Table>, more: &[Entry], options: &TableOptions) -> (Vec<u8>,
 
 /// The table in bytes of a copy.
 fn open_copy(bytes: &[u8], lends: bool) -> Arc<Table> {
-    let file = TestFile::new(bytes.to_vec(), lends);
+    let file = Handle::staying(TestFile::new(bytes.to_vec(), lends));
     let kept = kept(KeyFile::KeysAndFilter);
     Arc::new(Table::open(file, ANOTHER, bytes.len() as u64, None, kept).expect("whole"))
 }
