@@ -87,7 +87,7 @@ pub struct KeyspaceStats {
     pub memory_bytes: u64,
     /// What its page cache has done, if its file layer has one.
     pub page_cache: PageCacheStats,
-    /// Memtables written to disk since it was opened.
+    /// How often memtables were written to disk since it was opened, one or several at once.
     pub flushes: u64,
     /// Compactions done since it was opened.
     pub compactions: u64,

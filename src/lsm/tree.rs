@@ -322,7 +322,7 @@ impl Tree {
             self.persisted.fetch_max(last, Ordering::Release);
         }
         memtables().for_each(|memtable| memtable.set_flushed());
-        self.flushes.fetch_add(frozen.len() as u64, Ordering::Relaxed);
+        self.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -32,9 +32,7 @@ pub(crate) fn scale(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => "A smoke run: it shows that everything runs, and its figures mean nothing.",
         Scale::Quick => "A quick run: smaller than the study, medians of three.",
-        Scale::Full => {
-            "A full run: the sizes of the study, medians of five, or three where a run is long."
-        }
+        Scale::Full => "A full run: the sizes of the study, medians of three.",
     }
 }
 
