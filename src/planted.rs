@@ -124,6 +124,10 @@ bugs! {
 
     /// The directory is not synced before a manifest names new tables. Seen by: crash.
     SkipTableNamesSync,
+    /// Of several memtables that are flushed together only the newest is written. Seen by: faults.
+    FlushNewestAlone,
+    /// Tables that were moved are left out of the next edit of the manifest. Seen by: crash, model, as tables that are missing.
+    ForgetMovedTables,
     /// The checksums of blocks and other parts of tables are not compared. Seen by: flip.
     IgnoreBlockChecksum,
     /// The checksums of values that are kept apart are not compared. Seen by: flip.

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits};
 use crate::lsm::values::{Share, ValueFile};
+use crate::planted::{Bug, planted};
 
 const KIND: EditKind = EditKind { name: "manifest", version: 3 };
 
@@ -53,6 +54,9 @@ impl Edit {
         let mut both = self.clone();
         both.persisted = next.persisted;
         both.added.retain(|(_, table)| !next.removed.contains(&table.meta.id));
+        if planted(Bug::ForgetMovedTables) {
+            both.added.clear();
+        }
         both.added.extend_from_slice(&next.added);
         let new = next.removed.iter().filter(|&id| !self.removed.contains(id));
         both.removed.extend(new);
