@@ -348,6 +348,11 @@ impl File for BlockFile {
         Ok(view.map(|view| view.into_slice(start..start + len)))
     }
 
+    fn is_at_hand(&self, range: Range<u64>) -> bool {
+        let blocks = self.widened(&range);
+        !self.is_raw && blocks.is_ok_and(|blocks| self.inner.is_at_hand(blocks))
+    }
+
     fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {
         let len = range::length(self.path(), &range).ok().filter(|&len| len > 0)?;
         let blocks = self.widened(&range).ok()?;

@@ -633,6 +633,10 @@ impl File for FaultFile {
         }
     }
 
+    fn is_at_hand(&self, range: Range<u64>) -> bool {
+        self.inner.is_at_hand(range)
+    }
+
     fn stats(&self) -> IoStats {
         self.inner.stats()
     }

@@ -200,6 +200,13 @@ pub trait File: Send + Sync + fmt::Debug {
     fn try_view(&self, range: Range<u64>) -> Result<Option<View>> {
         self.view(range).map(Some)
     }
+    /// Whether the bytes in `range` could be read without waiting for a device, as far as can be told cheaply. What stands
+    /// between this file and its readers with bytes of its own asks before it leaves a read to those who wait. That may have
+    /// changed when the read comes.
+    fn is_at_hand(&self, range: Range<u64>) -> bool {
+        let _ = range;
+        false
+    }
     /// A read of `range` that the caller may carry out by itself, together with others, if the file has a
     /// descriptor to read from. It is never more than a faster way to what [`view`](Self::view) gives.
     fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {

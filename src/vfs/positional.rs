@@ -165,6 +165,18 @@ impl File for PositionalFile {
         }))
     }
 
+    fn is_at_hand(&self, range: Range<u64>) -> bool {
+        let Some(len) =
+            range::length(&self.path, &range).ok().filter(|&len| len <= TRUSTED_VIEW_BYTES)
+        else {
+            return false;
+        };
+        let present =
+            self.present.is_believed() || read_present(&self.file, range.start, len).is_some();
+        self.present.note(present);
+        present
+    }
+
     fn raw_read(&self, range: Range<u64>) -> Option<RawRead<'_>> {
         let len = range::length(&self.path, &range).ok()?;
         (len <= TRUSTED_VIEW_BYTES).then(|| {

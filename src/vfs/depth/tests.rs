@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::{DiskFs, Fs, Hint, IoStats, Layer, MemoryFs, RawRead};
+use super::super::{Access, DiskFs, Fs, Hint, IoStats, Layer, LayeredFs, MemoryFs, RawRead};
 use super::*;
 use crate::error::{Error, ErrorKind};
 
@@ -279,6 +279,33 @@ fn what_the_page_cache_has_is_served_at_once() {
     let request = |range| ReadRequest { file: Arc::clone(&file), range };
     let requests: Vec<_> = (0..50).map(|i| request(i * 20_000..i * 20_000 + 4096)).collect();
     check(&requests, &BatchReader::new(2).read(&requests));
+}
+
+#[test]
+fn what_a_page_cache_lacks_is_served_at_once_from_below() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let is_at_hand = {
+        let file = filled(&DiskFs::new(), &path);
+        file.is_at_hand(5000..5100) && file.try_view(5000..5100).unwrap().is_some()
+    };
+    let open =
+        |layer| LayeredFs::new(Arc::new(DiskFs::new())).open(&path, Access::Read, layer).unwrap();
+    let pages = open(Layer::BlockCache { block_size: 1024, pages: 64 });
+    for range in [5000..5100, 6000..9000, LEN - 9..LEN] {
+        let found = pages.try_view(range.clone()).unwrap();
+        // Whether there is anything to be had at once is up to the file system.
+        assert_eq!(found.is_some(), is_at_hand, "{range:?}");
+        assert!(found.is_none_or(|view| *view == *expected(range)));
+    }
+    assert!(pages.try_view(LEN - 5..LEN + 5).is_err(), "behind the end");
+    if let Ok(direct) = LayeredFs::new(Arc::new(DiskFs::new())).open(
+        &path,
+        Access::Read,
+        Layer::DirectCache { block_size: 4096, pages: 64 },
+    ) {
+        assert!(direct.try_view(5000..5100).unwrap().is_none(), "the device has to be asked");
+    }
 }
 
 proptest! {

@@ -416,13 +416,23 @@ impl File for PagedFile {
         self.check_end(range.start, len)?;
         let (page, at) = self.locate(range.start);
         if len <= self.block() - at {
-            let Some(pin) = self.hit(page, at) else { return Ok(None) };
-            self.backing.tally.hit();
-            return Ok(Some(pin.lend(at, len)));
+            if let Some(pin) = self.hit(page, at) {
+                self.backing.tally.hit();
+                return Ok(Some(pin.lend(at, len)));
+            }
         }
         let pages = self.pages(range.start, len);
         let is_there = |page| self.cache.pin_surely(self.backing.key(page)).is_some();
-        if pages.clone().all(is_there) { self.view(range).map(Some) } else { Ok(None) }
+        let is_below = || {
+            // What lies behind the file's end has not been read by anybody.
+            let end = (pages.end << self.shift).min(self.backing.len());
+            self.backing.inner.is_at_hand(pages.start << self.shift..end)
+        };
+        if pages.clone().all(is_there) || is_below() {
+            self.view(range).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn stats(&self) -> IoStats {
