@@ -527,6 +527,12 @@ impl Inner {
             publisher.stop();
         }
         self.committer().finish();
+        if result.is_ok()
+            && let Some(segments) = &self.segments
+        {
+            let _upkeep = lock(&self.log_upkeep);
+            segments.remove_prepared();
+        }
         let catalog = lock(&self.catalog);
         lock(&self.lock).take();
         drop(catalog);
@@ -824,11 +830,34 @@ mod tests {
     use super::*;
     use crate::base::Slice;
     use crate::cursor::Range;
+    use crate::log::segment::SEGMENT_HEADER;
     use crate::options::EngineKind;
     use crate::vfs::{Fs, Layer, MemoryFs, PowerCut};
 
     fn open(fs: &MemoryFs) -> Database {
         Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
+    }
+
+    #[test]
+    fn a_clean_close_leaves_no_log_segments_without_writes() {
+        let fs = MemoryFs::new();
+        for round in 0..3 {
+            let db = crate::Database::builder("/db").file_system(Arc::new(fs.clone()));
+            let db = db.log_layer(Layer::Positional).open().unwrap();
+            let keyspace = db.keyspace("all", KeyspaceOptions::lsm()).unwrap();
+            // Several segments are filled, and those that follow prepared.
+            for key in 0..64_u8 {
+                keyspace.put([round, key], vec![key; 64 << 10]).unwrap();
+                while key % 16 == 0 && db.inner.prepare_segment().unwrap() {}
+            }
+            drop(keyspace);
+            db.close().unwrap();
+            let log = PathBuf::from("/db/log");
+            for (path, bytes) in fs.files().iter().filter(|(path, _)| path.starts_with(&log)) {
+                let first = &bytes[SEGMENT_HEADER as usize..][..64];
+                assert!(first.iter().any(|&byte| byte != 0), "{path:?} has no writes");
+            }
+        }
     }
 
     #[test]

@@ -18,8 +18,10 @@
 //!
 //! An I/O error is never taken for the end of the log.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -100,13 +102,35 @@ struct Opened {
     completed: Option<View>,
 }
 
-impl Opened {
-    /// The whole segment, in memory.
-    fn bytes(&self) -> Result<View> {
-        match &self.completed {
-            Some(bytes) => Ok(bytes.clone()),
-            None => self.file.view(0..self.len),
+/// The segment that was read last, by its number: most logs have one, which is needed in each step.
+#[derive(Default)]
+struct LastRead(RefCell<Option<(u64, View)>>);
+
+impl LastRead {
+    /// All of segment `number`, in memory.
+    fn bytes(&self, number: u64, opened: &Opened) -> Result<View> {
+        if let Some(bytes) = self.at_hand(number, opened) {
+            return Ok(bytes);
         }
+        // No two are to be in memory.
+        self.0.take();
+        let bytes = opened.file.view(0..opened.len)?;
+        self.0.replace(Some((number, bytes.clone())));
+        Ok(bytes)
+    }
+
+    /// A part of segment `number`.
+    fn part(&self, number: u64, opened: &Opened, range: Range<u64>) -> Result<View> {
+        match self.at_hand(number, opened) {
+            Some(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            None => opened.file.view(range),
+        }
+    }
+
+    fn at_hand(&self, number: u64, opened: &Opened) -> Option<View> {
+        opened.completed.clone().or_else(|| {
+            self.0.borrow().as_ref().filter(|(last, _)| *last == number).map(|(_, all)| all.clone())
+        })
     }
 }
 
@@ -135,6 +159,7 @@ pub(crate) struct Log {
     database: u64,
     /// From the floor on.
     segments: BTreeMap<u64, Opened>,
+    last_read: LastRead,
     found: Recovered,
 }
 
@@ -198,8 +223,7 @@ impl Log {
             let from = if is_synced { read.writes_end } else { 0 };
             if from < read.end {
                 let file = fs.open(opened.file.path(), Access::Write, Layer::Positional)?;
-                let bytes = opened.bytes()?;
-                file.write_at(from, &bytes[from as usize..read.end as usize])?;
+                file.write_at(from, &self.last_read.part(read.number, opened, from..read.end)?)?;
                 if !planted(Bug::SkipRecoverySync) {
                     file.sync()?;
                 }
@@ -213,7 +237,7 @@ impl Log {
     pub(crate) fn replay(&self, mut visit: impl FnMut(Writes<'_>) -> Result<()>) -> Result<()> {
         for read in &self.found.chain {
             let opened = &self.segments[&read.number];
-            let bytes = opened.bytes()?;
+            let bytes = self.last_read.bytes(read.number, opened)?;
             let identity = segment::identity(self.database, read.number);
             let mut at = SEGMENT_HEADER;
             while at < read.end {
@@ -251,7 +275,7 @@ impl Log {
         let mut before = link.last;
         loop {
             let opened = &self.segments[&number];
-            let bytes = opened.bytes()?;
+            let bytes = self.last_read.bytes(number, opened)?;
             let identity = segment::identity(self.database, number);
             let mut writes_end = end;
             while let Some(record) = record::parse(&bytes, end as usize, identity) {
@@ -297,7 +321,8 @@ impl Log {
         for (&later, opened) in self.segments.range(number..) {
             let start = if later == number { end } else { SEGMENT_HEADER };
             let identity = segment::identity(self.database, later);
-            let remains = record::remains(&opened.bytes()?, start as usize, identity, proves);
+            let bytes = self.last_read.bytes(later, opened)?;
+            let remains = record::remains(&bytes, start as usize, identity, proves);
             if later == number {
                 self.found.torn_bytes = remains.bytes;
             }
@@ -366,7 +391,7 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
         };
         segments.insert(number, Opened { file, len, capacity, version, link, completed });
     }
-    Ok(Log { database, segments, found })
+    Ok(Log { database, segments, last_read: LastRead::default(), found })
 }
 
 fn fields<'a>(record: &Record<'a>) -> Option<Fields<'a>> {

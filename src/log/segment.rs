@@ -327,8 +327,8 @@ impl Segments {
     fn keep_or_remove(&self, state: &mut State, number: u64, capacity: u64, wanted: u64) {
         if capacity == wanted && state.recyclable.len() + state.spares.len() < KEPT {
             state.recyclable.push((number, capacity));
-        } else if let Err(error) = self.fs.remove(&path(&self.dir, number)) {
-            log::warn!("a log segment stays behind: {error}");
+        } else {
+            self.remove(number);
         }
     }
 
@@ -339,6 +339,24 @@ impl Segments {
         let recyclable = std::mem::take(&mut state.recyclable);
         for (number, capacity) in recyclable {
             self.keep_or_remove(&mut state, number, capacity, wanted);
+        }
+    }
+
+    /// Removes what was prepared for writes that will not come, as the database is being closed: it would take space, and be read by
+    /// the next opening. A file that cannot be removed is left for that one.
+    pub(crate) fn remove_prepared(&self) {
+        let mut state = self.lock();
+        let spares = state.spares.drain(..).map(|spare| spare.number).collect::<Vec<_>>();
+        state.close_files();
+        let recyclable = std::mem::take(&mut state.recyclable);
+        for number in spares.into_iter().chain(recyclable.into_iter().map(|(number, _)| number)) {
+            self.remove(number);
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        if let Err(error) = self.fs.remove(&path(&self.dir, number)) {
+            log::warn!("a log segment stays behind: {error}");
         }
     }
 

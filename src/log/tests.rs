@@ -247,6 +247,36 @@ fn old_records_of_a_recycled_segment_are_never_taken() {
     });
 }
 
+#[test]
+fn nothing_that_was_prepared_stays_when_the_log_is_left() {
+    everywhere(|mut log| {
+        let last = log.fill_recycled();
+        while log.segments.prepare_spare().unwrap() {}
+        let floor = log.writer.segment().number;
+        log.writer.finish().unwrap();
+        let left = || log.fs.list(DIR.as_ref()).unwrap();
+        assert!(left().len() > 1, "a segment has been prepared");
+        log.segments.remove_prepared();
+        assert_eq!(left(), [format!("{floor:06}.log")]);
+        let found = recover(&log.fs, floor, RecoveryMode::Strict).unwrap();
+        assert_eq!((found.found().last, found.found().largest_number), (last, floor));
+    });
+}
+
+#[test]
+fn a_log_of_one_segment_is_read_once() {
+    let mut log = Setup::new(Layer::Positional);
+    log.append(1..=9, 1000);
+    log.sync();
+    let faults = FaultFs::new(Arc::new(log.fs.fork()));
+    let found =
+        Log::open(&faults, DIR.as_ref(), DATABASE, 1, RecoveryMode::Strict, |_| true).unwrap();
+    found.sync(&faults, DIR.as_ref()).unwrap();
+    assert_eq!(writes(&found), expected(1..=9, 1000));
+    // Its front, and all of it.
+    assert_eq!(faults.calls(Operation::Read), 2);
+}
+
 /// A recycled file has its new header, and records, and power fails before its new name is safe: what it has must not come
 /// back as records of the segment that is given that number next.
 #[test]
