@@ -116,7 +116,10 @@ impl Reader for &Fjall {
             let (key, value) = entry.into_inner().map_err(failed)?;
             Ok::<bool, Failure>(each(&key, &value))
         };
-        let range = self.keyspace.range(from..);
+        let range = match from {
+            [] => self.keyspace.iter(),
+            _ => self.keyspace.range(from..),
+        };
         if backwards {
             for entry in range.rev() {
                 if !visit(entry)? {

@@ -167,8 +167,10 @@ impl Reader for &DB {
         } else {
             iterator.seek(from);
         }
+        // See Turbidite's.
+        let ends = backwards && !from.is_empty();
         while let Some((key, value)) = iterator.item() {
-            if backwards && key < from || !each(key, value) {
+            if ends && key < from || !each(key, value) {
                 break;
             }
             if backwards {

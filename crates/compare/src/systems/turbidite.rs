@@ -280,8 +280,10 @@ impl Reader for &Turbidite {
         } else {
             cursor.seek(from)?;
         }
+        // Comparing with nothing costs more than a step where that is no address.
+        let ends = backwards && !from.is_empty();
         while cursor.is_valid() {
-            if backwards && cursor.key() < from || !each(cursor.key(), cursor.value()) {
+            if ends && cursor.key() < from || !each(cursor.key(), cursor.value()) {
                 break;
             }
             if backwards {
