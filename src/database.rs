@@ -117,7 +117,8 @@ impl Database {
             shared,
         })));
         let bell = Arc::clone(&inner.shared.bell);
-        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner.0))?;
+        let has_log = inner.segments.is_some();
+        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner.0), has_log)?;
         inner.housekeeper.get_or_init(|| housekeeper);
         inner.shared.committer.start(writer, last, bell)?;
         if !inner.shared.read_only {

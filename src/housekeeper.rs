@@ -225,9 +225,12 @@ pub(crate) struct Housekeeper {
 }
 
 impl Housekeeper {
-    pub(crate) fn start(bell: Arc<Bell>, database: Weak<Inner>) -> Result<Self> {
+    pub(crate) fn start(bell: Arc<Bell>, database: Weak<Inner>, has_log: bool) -> Result<Self> {
         let housekeeper = Self { bell, threads: Mutex::default() };
         housekeeper.start_thread("turbidite-house", &database, |bell| &bell.memory)?;
+        if !has_log {
+            return Ok(housekeeper);
+        }
         let log = housekeeper.start_thread("turbidite-log", &database, |bell| &bell.log);
         if log.is_err() {
             housekeeper.stop();

@@ -168,6 +168,8 @@ impl Shared {
         let committer = Arc::new(Committer::new(Arc::clone(&visibility), Arc::clone(&budget)));
         let workers = |name, threads| {
             let committer = Arc::clone(&committer);
+            // Who only reads has nothing done in the background.
+            let threads = if options.read_only { 0 } else { threads };
             Workers::start(name, threads, move |panic| {
                 let cause = format!("a background thread panicked: {panic}").into();
                 committer.poison(&Error::Poisoned { cause });

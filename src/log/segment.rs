@@ -288,9 +288,13 @@ impl Segments {
         if state.is_preparing || state.spares.len() >= state.wanted.max(1) {
             return None;
         }
-        // More than one are made of files that are there: they must not take what the disk has for others.
+        // What is not made of a file that is there must not take what the disk has for others, even for a moment: it may be one
+        // segment, and less than half of that.
         let capacity = self.capacity_of_next(&state);
-        if !state.spares.is_empty() && !state.recyclable.iter().any(|&(_, of)| of == capacity) {
+        let is_there = state.recyclable.iter().any(|&(_, of)| of == capacity);
+        let free = || self.fs.free_bytes(&self.dir);
+        if !is_there && (!state.spares.is_empty() || free().is_some_and(|free| free < 2 * capacity))
+        {
             return None;
         }
         let plan = self.plan(&mut state, 0);
@@ -582,6 +586,23 @@ mod tests {
             }
         });
         assert!(segments.lock().recyclable.is_empty());
+    }
+
+    #[test]
+    fn a_spare_does_not_take_the_last_of_a_disk() {
+        let fs = Arc::new(MemoryFs::new());
+        fs.create_dir(DIR.as_ref()).unwrap();
+        let log =
+            Segments::new(Arc::<MemoryFs>::clone(&fs), DIR.into(), 7, Layer::Positional, 0, 1);
+        let capacity = log.next_capacity(0);
+        fs.quota(Some(2 * capacity - 1));
+        assert!(!log.prepare_spare().unwrap());
+        // Who needs it has it.
+        assert_eq!(log.take_next(0).unwrap().number, 1);
+        let capacity = log.next_capacity(capacity);
+        fs.quota(Some(capacity / 2 + 2 * capacity));
+        assert!(log.prepare_spare().unwrap());
+        assert_eq!(log.take_next(0).unwrap().number, 2);
     }
 
     #[test]

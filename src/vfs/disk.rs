@@ -159,6 +159,11 @@ impl Fs for DiskFs {
             .map_err(|source| Error::io("sync", dir, None, source))
     }
 
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        let told = rustix::fs::statvfs(directory(dir)).ok()?;
+        told.f_bavail.checked_mul(told.f_frsize)
+    }
+
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         let failed = |source| Error::io("lock", path, None, source);
         let mut options = unlinked();
@@ -206,6 +211,7 @@ mod tests {
         fs.create_dir(&dir).unwrap();
         fs.create(&dir.join("data"), Layer::Positional).unwrap();
         let _guard = fs.lock(&dir.join("lock"), Access::Write).unwrap();
+        assert!(fs.free_bytes(&dir).unwrap() > 0 && fs.free_bytes(&dir.join("none")).is_none());
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join("data")), 0o600);

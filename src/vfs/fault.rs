@@ -443,6 +443,10 @@ impl Fs for FaultFs {
         self.plan.run(&Call::new(Operation::SyncDir, "sync", dir), || self.inner.sync_dir(dir))
     }
 
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        self.inner.free_bytes(dir)
+    }
+
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         self.plan.run(&Call::new(Operation::Lock, "lock", path), || self.inner.lock(path, access))
     }

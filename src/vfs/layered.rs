@@ -148,6 +148,10 @@ impl Fs for LayeredFs {
         self.inner.sync_dir(dir)
     }
 
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        self.inner.free_bytes(dir)
+    }
+
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         self.inner.lock(path, access)
     }

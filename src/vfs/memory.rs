@@ -108,6 +108,12 @@ impl Default for Space {
 }
 
 impl Space {
+    /// What is left of the limit, if there is one.
+    fn free(&self) -> Option<u64> {
+        let quota = self.quota.load(Relaxed);
+        (quota < u64::MAX).then(|| quota.saturating_sub(self.used.load(Relaxed)))
+    }
+
     /// Takes the space for a file to go from `old` to `new` bytes, or gives it back.
     fn resize(&self, old: u64, new: u64) -> io::Result<()> {
         let quota = self.quota.load(Relaxed);
@@ -480,6 +486,10 @@ impl Fs for MemoryFs {
             Ok(Entry::Dir(_)) => Some(PathKind::Directory),
             Err(_) => None,
         })
+    }
+
+    fn free_bytes(&self, _dir: &Path) -> Option<u64> {
+        self.0.space.free()
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {

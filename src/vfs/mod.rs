@@ -125,6 +125,11 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn kind(&self, path: &Path) -> Result<Option<PathKind>>;
     /// Makes the names in a directory safe from power loss.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// The bytes that files in `dir` may take more than they do, if the file system tells. Others may take them first.
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        let _ = dir;
+        None
+    }
     /// Takes the lock named by the file `path` at once or gives [`Error::Locked`].
     /// Exclusive with [`Access::Write`], creating the file if needed; shared with [`Access::Read`],
     /// creating nothing: with no such file there is nobody to keep out, and a guard is given all the same.

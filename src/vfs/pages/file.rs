@@ -415,11 +415,11 @@ impl File for PagedFile {
         }
         self.check_end(range.start, len)?;
         let (page, at) = self.locate(range.start);
-        if len <= self.block() - at {
-            if let Some(pin) = self.hit(page, at) {
-                self.backing.tally.hit();
-                return Ok(Some(pin.lend(at, len)));
-            }
+        if len <= self.block() - at
+            && let Some(pin) = self.hit(page, at)
+        {
+            self.backing.tally.hit();
+            return Ok(Some(pin.lend(at, len)));
         }
         let pages = self.pages(range.start, len);
         let is_there = |page| self.cache.pin_surely(self.backing.key(page)).is_some();
