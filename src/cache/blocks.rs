@@ -7,7 +7,7 @@
 //! out, and a block that is read once goes before those that are read again.
 //!
 //! Thread safety: all methods may be called from any thread; a hit locks the one slot for an instant. The
-//! locks of slots and of the queue are never held at the same time, but for emptying: queue, then slot.
+//! locks of slots and of the queue are never held at the same time, but for emptying and sweeping: queue, then slot.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,6 +20,9 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// What a cached block costs beside its bytes: its view, its place in the queue, and its owner.
 const OVERHEAD: u64 = 112;
+
+/// So many places in the queue are looked at when one is taken while too many hold nothing.
+const SWEPT: usize = 8;
 
 /// Hits and misses are counted in so many places, so that threads seldom share one.
 const STRIPES: usize = 8;
@@ -38,7 +41,18 @@ pub(crate) struct BlockCache {
     /// How many slots are filled.
     filled: AtomicU64,
     counts: [Counts; STRIPES],
-    queue: Mutex<VecDeque<(Weak<FileBlocks>, u32)>>,
+    queue: Mutex<Queue>,
+}
+
+/// A slot, by its file and number.
+type Place = (Weak<FileBlocks>, u32);
+
+/// The slots that are filled, and some that were: those of closed files, and those whose block was dropped.
+#[derive(Default)]
+struct Queue {
+    places: VecDeque<Place>,
+    /// Where sweeping goes on.
+    swept: usize,
 }
 
 /// The blocks of one open file that are cached. They leave the cache when this is dropped.
@@ -95,7 +109,7 @@ impl BlockCache {
         self.counts.iter().map(|counts| counts.misses.load(Ordering::Relaxed)).sum()
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<(Weak<FileBlocks>, u32)>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,11 +119,10 @@ impl BlockCache {
         let filled = self.filled.fetch_add(1, Ordering::Relaxed) + 1;
         let mut queue = self.queue();
         if !is_queued {
-            queue.push_back((Arc::downgrade(file), block));
+            queue.places.push_back((Arc::downgrade(file), block));
         }
-        // Files that were closed leave their places behind.
-        if queue.len() as u64 > 2 * filled + 1024 {
-            queue.retain(|(file, _)| file.strong_count() > 0);
+        if queue.places.len() as u64 > 2 * filled + 1024 {
+            queue.sweep();
         }
         self.evict(&mut queue);
     }
@@ -119,13 +132,13 @@ impl BlockCache {
         self.filled.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn evict(&self, queue: &mut VecDeque<(Weak<FileBlocks>, u32)>) {
+    fn evict(&self, queue: &mut Queue) {
         while self.memory() > self.capacity.load(Ordering::Relaxed) {
-            let Some((file, block)) = queue.pop_front() else { return };
+            let Some((file, block)) = queue.places.pop_front() else { return };
             let Some(open) = file.upgrade() else { continue };
             let slot = &open.slots[block as usize];
             if slot.used.swap(false, Ordering::Relaxed) {
-                queue.push_back((file, block));
+                queue.places.push_back((file, block));
             } else {
                 let mut held = slot.lock();
                 slot.queued.store(false, Ordering::Relaxed);
@@ -133,6 +146,33 @@ impl BlockCache {
             }
         }
     }
+}
+
+impl Queue {
+    /// Rids the next few places of those that hold nothing. Called for each slot that is filled while more than half are like that,
+    /// it keeps pace with them, and nobody waits for all to be looked at.
+    fn sweep(&mut self) {
+        for _ in 0..SWEPT {
+            match self.places.get(self.swept) {
+                // The front comes here in its stead.
+                Some(place) if is_vacant(place) => drop(self.places.swap_remove_front(self.swept)),
+                Some(_) => self.swept += 1,
+                None => self.swept = 0,
+            }
+        }
+    }
+}
+
+/// Whether the slot holds nothing. It counts as not queued then.
+fn is_vacant((file, block): &Place) -> bool {
+    let Some(open) = file.upgrade() else { return true };
+    let slot = &open.slots[*block as usize];
+    let held = slot.lock();
+    let is_vacant = held.is_none();
+    if is_vacant {
+        slot.queued.store(false, Ordering::Relaxed);
+    }
+    is_vacant
 }
 
 impl FileBlocks {
@@ -288,7 +328,7 @@ mod tests {
             assert_eq!(cache.memory(), 100 * (4000 + OVERHEAD));
         }
         assert_eq!(cache.memory(), 0);
-        assert!(cache.queue().len() < 2000, "places of closed files are given up");
+        assert!(cache.queue().places.len() < 2000, "places of closed files are given up");
     }
 
     #[test]
@@ -302,10 +342,33 @@ mod tests {
                 file.remove(i);
                 assert!(!file.contains(i));
             }
-            assert_eq!((cache.memory(), cache.queue().len()), (0, 5));
+            assert_eq!((cache.memory(), cache.queue().places.len()), (0, 5));
         }
         (0..100).for_each(|i| file.insert(i, block(1)));
-        assert_eq!((cache.memory(), cache.queue().len()), (10 * (4000 + OVERHEAD), 10));
+        assert_eq!((cache.memory(), cache.queue().places.len()), (10 * (4000 + OVERHEAD), 10));
+    }
+
+    /// A tree that writes its pages anew drops them where they were.
+    #[test]
+    fn places_of_dropped_blocks_are_given_up_with_little_work_each_time() {
+        let cache = Arc::new(BlockCache::new(1 << 30));
+        let file = FileBlocks::new(Arc::clone(&cache), 100_000);
+        (0..50_000).for_each(|i| file.insert(i, block(1)));
+        (100..50_000).for_each(|i| file.remove(i));
+        assert_eq!(cache.queue().places.len(), 50_000);
+        for i in 50_000..57_000 {
+            let before = cache.queue().places.len();
+            file.insert(i, block(2));
+            let queued = cache.queue().places.len();
+            assert!(queued <= before + 1 && queued + SWEPT >= before, "{before} become {queued}");
+            file.remove(i);
+        }
+        assert!(cache.queue().places.len() < 2000, "{}", cache.queue().places.len());
+        // What is there still is in the queue, and what comes again is, too, once.
+        (0..200).for_each(|i| file.insert(i, block(3)));
+        assert!((0..200).all(|i| file.contains(i)));
+        cache.set_capacity(0);
+        assert_eq!((cache.memory(), cache.queue().places.len()), (0, 0));
     }
 
     #[test]
