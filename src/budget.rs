@@ -10,11 +10,11 @@
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use crate::base::pages::{PAGE, Pages};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 
@@ -24,17 +24,12 @@ const LARGEST_MEMTABLE: usize = 128 << 20;
 /// What is read of each input of a merge at once, in bytes.
 const MERGE_BUFFERS: RangeInclusive<usize> = 16 << 10..=1 << 20;
 
-/// The bytes of a [`Chunk`].
-pub(crate) const CHUNK: usize = (1 << 20) + 64;
-
-/// What memtables take memory in. It is not given back to the system at once, because the first touch of a page costs
+/// The bytes of a chunk, which is what memtables take memory in. It is not given back to the system at once, because the first touch of a page costs
 /// more than writing an entry to it: chunks of memtables that are gone wait for the next ones.
-pub(crate) type Chunk = Box<[MaybeUninit<u8>]>;
+pub(crate) const CHUNK: usize = 1 << 20;
 
 /// How many chunks are got ready ahead of memtables that grow.
 const READY: usize = 4;
-/// What the system gives memory in, at least.
-const PAGE: usize = 4096;
 
 /// The division of a database's memory.
 #[derive(Debug)]
@@ -55,7 +50,7 @@ pub(crate) struct Budget {
 /// Chunks that wait.
 #[derive(Default)]
 struct Spare {
-    chunks: Mutex<Vec<Chunk>>,
+    chunks: Mutex<Vec<Pages>>,
     bytes: AtomicUsize,
     /// What memtables took when chunks were got ready.
     seen: AtomicUsize,
@@ -69,7 +64,7 @@ impl fmt::Debug for Spare {
 
 impl Spare {
     /// Changes the chunks, of which only this thread knows meanwhile.
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Chunk>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Pages>) -> T) -> T {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = change(&mut chunks);
         self.bytes.store(chunks.len() * CHUNK, Ordering::Relaxed);
@@ -154,12 +149,12 @@ impl Budget {
     }
 
     /// Memory for a memtable, with anything in it. Its owner notes that memtables have grown.
-    pub(crate) fn take_chunk(&self) -> Chunk {
+    pub(crate) fn take_chunk(&self) -> Pages {
         let spare = match self.spare.bytes.load(Ordering::Relaxed) {
             0 => None,
             _ => self.spare.change(Vec::pop),
         };
-        spare.unwrap_or_else(|| Box::new_uninit_slice(CHUNK))
+        spare.unwrap_or_else(|| Pages::new(CHUNK))
     }
 
     /// Gets chunks ready if memtables that are not small have grown since the last time: the first touch of their pages
@@ -171,14 +166,14 @@ impl Budget {
         }
         let ready = self.spare.bytes.load(Ordering::Relaxed) / CHUNK;
         for _ in ready..READY.min(self.spare_room()) {
-            let mut chunk = Box::new_uninit_slice(CHUNK);
-            chunk.iter_mut().step_by(PAGE).for_each(|byte| _ = byte.write(0));
+            let mut chunk = Pages::new(CHUNK);
+            chunk.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
             self.give_chunk(chunk);
         }
     }
 
     /// Memory that a memtable no longer needs.
-    pub(crate) fn give_chunk(&self, chunk: Chunk) {
+    pub(crate) fn give_chunk(&self, chunk: Pages) {
         let room = self.spare_room();
         // What finds no room is freed outside the lock.
         let mut chunk = Some(chunk);
@@ -262,11 +257,11 @@ mod tests {
         let spare = || budget.spare.bytes.load(Ordering::Relaxed) / CHUNK;
         let chunks: Vec<_> = (0..10).map(|_| budget.take_chunk()).collect();
         chunks.into_iter().for_each(|chunk| budget.give_chunk(chunk));
-        assert_eq!(spare(), 7, "no more than one memtable takes");
+        assert_eq!(spare(), 8, "no more than one memtable takes");
         budget.grow_memtables(20 << 20);
-        assert_eq!(spare(), 3);
+        assert_eq!(spare(), 4);
         let taken = budget.take_chunk();
-        assert_eq!(spare(), 2);
+        assert_eq!(spare(), 3);
         budget.grow_memtables(4 << 20);
         assert_eq!(spare(), 0);
         budget.give_chunk(taken);

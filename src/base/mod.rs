@@ -1,10 +1,11 @@
 //! The words every room shares: keys and their order, sequence numbers, varints, checksums, hashes,
-//! key ranges, and the bytes that are lent out without copying.
+//! key ranges, memory from the system, and the bytes that are lent out without copying.
 
 pub(crate) mod bounds;
 pub(crate) mod checksum;
 pub(crate) mod hash;
 pub(crate) mod key;
+pub(crate) mod pages;
 pub(crate) mod prefetch;
 pub(crate) mod ranges;
 pub(crate) mod rng;

@@ -252,15 +252,15 @@ impl PageFile {
         let view = if self.copies { View::from(view.to_vec()) } else { view };
         self.check(&view, at)?;
         self.expect_level(&view, at, level)?;
-        self.keep(at, view.clone());
+        self.keep(at, &view);
         Ok(view)
     }
 
     /// Caches a node that is whole.
-    pub(super) fn keep(&self, at: Pointer, view: View) {
+    pub(super) fn keep(&self, at: Pointer, node: &[u8]) {
         let make = |len| FileBlocks::new(Arc::clone(&self.cache), len);
         let (blocks, index) = self.cached.get_or_make(at.page(), make);
-        blocks.insert(index, view);
+        blocks.insert(index, node);
     }
 
     /// `pages` from `page` on are going to be written anew: what is known of them counts no more.

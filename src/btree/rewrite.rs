@@ -24,7 +24,7 @@ use super::meta::{Counts, Top};
 use super::node::{Inner, InnerBuilder, Leaf, LeafBuilder, Pointer, Stored, largest_inline, seal};
 use super::root::Root;
 use super::space::Space;
-use crate::base::{View, checksum};
+use crate::base::checksum;
 use crate::error::{Error, Result};
 use crate::iter::EntryCursor;
 
@@ -83,7 +83,7 @@ impl<'a> Pages<'a> {
         self.file.forget(page, pages as u64);
         if is_inner && !self.file.file.lends() {
             // It is going to be needed.
-            self.file.keep(at, View::from(bytes.clone()));
+            self.file.keep(at, &bytes);
         }
         self.gathered_bytes += bytes.len();
         self.gathered.push((page, bytes));

@@ -1,28 +1,27 @@
 //! The block cache: blocks of files, read and checked, under one budget of bytes.
 //!
 //! A file that is open has a slot for each of its blocks, so that a hit costs one look at the slot, not a
-//! search in a table of all blocks. The cache itself is a queue of the slots that are filled. When the
-//! budget is passed, the slot at the front of the queue is emptied, unless it was used since it was queued;
-//! then it goes to the back once more (the CLOCK algorithm). A scan that reads past the cache drives nothing
+//! search in a table of all blocks. The cache itself is the memory they are in, [`Slabs`], over which a hand goes round.
+//! When the budget is passed, the block it comes to is evicted, unless it was used since the hand was there last (the CLOCK algorithm).
+//! A scan that reads past the cache drives nothing
 //! out, and a block that is read once goes before those that are read again.
 //!
-//! Thread safety: all methods may be called from any thread; a hit locks the one slot for an instant. The
-//! locks of slots and of the queue are never held at the same time, but for emptying and sweeping: queue, then slot.
+//! Memory is counted as the system gives it. Where blocks that stay are far apart, the hand moves them together.
+//!
+//! Thread safety: all methods may be called from any thread; a hit locks the one slot for an instant. Who holds the lock of the slabs may
+//! take that of a slot, not the other way round.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
+use super::slabs::{self, FrameId, Slabs};
 use crate::base::View;
 use crate::base::prefetch::prefetch;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a cached block costs beside its bytes: its view, its place in the queue, and its owner.
-const OVERHEAD: u64 = 112;
-
-/// So many places in the queue are looked at when one is taken while too many hold nothing.
-const SWEPT: usize = 8;
+/// At most so many blocks are looked at when one is to be taken in, and so many passed over because they were used.
+const STEPS: usize = 64;
 
 /// Hits and misses are counted in so many places, so that threads seldom share one.
 const STRIPES: usize = 8;
@@ -37,38 +36,30 @@ struct Counts {
 /// The cache of a database.
 pub(crate) struct BlockCache {
     capacity: AtomicU64,
-    used: AtomicU64,
-    /// How many slots are filled.
-    filled: AtomicU64,
     counts: [Counts; STRIPES],
-    queue: Mutex<Queue>,
+    slabs: Mutex<Slabs<Place>>,
 }
 
-/// A slot, by its file and number.
-type Place = (Weak<FileBlocks>, u32);
-
-/// The slots that are filled, and some that were: those of closed files, and those whose block was dropped.
-#[derive(Default)]
-struct Queue {
-    places: VecDeque<Place>,
-    /// Where sweeping goes on.
-    swept: usize,
-}
+/// Which block it is: the slots of its file, and its number.
+type Place = (Weak<[Slot]>, u32);
 
 /// The blocks of one open file that are cached. They leave the cache when this is dropped.
 pub(crate) struct FileBlocks {
     cache: Arc<BlockCache>,
-    slots: Box<[Slot]>,
+    slots: Arc<[Slot]>,
 }
 
 #[derive(Default)]
 struct Slot {
     /// In a box: most blocks of a large file are not here, and an empty slot is to be small.
-    block: Mutex<Option<Box<View>>>,
-    /// Whether the block was asked for since it was queued.
+    block: Mutex<Option<Box<Block>>>,
+    /// Whether the block was asked for since the hand came to it.
     used: AtomicBool,
-    /// Whether the slot is in the queue: it may have been emptied since. Changed under the block's lock.
-    queued: AtomicBool,
+}
+
+struct Block {
+    view: View,
+    frame: FrameId,
 }
 
 impl BlockCache {
@@ -76,27 +67,30 @@ impl BlockCache {
     pub(crate) fn new(capacity: u64) -> Self {
         Self {
             capacity: AtomicU64::new(capacity),
-            used: AtomicU64::new(0),
-            filled: AtomicU64::new(0),
             counts: Default::default(),
-            queue: Mutex::default(),
+            slabs: Mutex::new(Slabs::new()),
         }
     }
 
     /// A cache that holds up to `count` blocks of `bytes` each.
     pub(crate) fn of_blocks(count: u64, bytes: usize) -> Self {
-        Self::new(count * (bytes as u64 + OVERHEAD))
+        Self::new(count * slabs::weight(bytes))
     }
 
     /// Holds up to `capacity` bytes from now on. Cost: what has to be evicted.
     pub(crate) fn set_capacity(&self, capacity: u64) {
-        self.capacity.store(capacity, Ordering::Relaxed);
-        self.evict(&mut self.queue());
+        let before = self.capacity.swap(capacity, Ordering::Relaxed);
+        if capacity < before {
+            let mut slabs = self.slabs();
+            let all = 2 * slabs.blocks() + 1;
+            let most = all.min(2 * STEPS + (before - capacity) as usize / 512);
+            self.make_room(&mut slabs, 0, all, most);
+        }
     }
 
-    /// The bytes held now.
+    /// The bytes of memory it takes now: what blocks are in, and what belongs to them.
     pub(crate) fn memory(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.slabs().memory()
     }
 
     /// How many times a block was there when it was asked for.
@@ -109,70 +103,53 @@ impl BlockCache {
         self.counts.iter().map(|counts| counts.misses.load(Ordering::Relaxed)).sum()
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slabs(&self) -> MutexGuard<'_, Slabs<Place>> {
+        self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that a slot was filled, which may be in the queue still, and makes room.
-    fn filled(&self, file: &Arc<FileBlocks>, block: u32, bytes: u64, is_queued: bool) {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        let filled = self.filled.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut queue = self.queue();
-        if !is_queued {
-            queue.places.push_back((Arc::downgrade(file), block));
-        }
-        if queue.places.len() as u64 > 2 * filled + 1024 {
-            queue.sweep();
-        }
-        self.evict(&mut queue);
+    /// How many blocks are here, or with readers.
+    #[cfg(test)]
+    pub(crate) fn blocks(&self) -> usize {
+        let mut slabs = self.slabs();
+        slabs.live();
+        slabs.blocks()
     }
 
-    fn emptied(&self, block: &View) {
-        self.used.fetch_sub(weight(block), Ordering::Relaxed);
-        self.filled.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn evict(&self, queue: &mut Queue) {
-        while self.memory() > self.capacity.load(Ordering::Relaxed) {
-            let Some((file, block)) = queue.places.pop_front() else { return };
-            let Some(open) = file.upgrade() else { continue };
-            let slot = &open.slots[block as usize];
-            if slot.used.swap(false, Ordering::Relaxed) {
-                queue.places.push_back((file, block));
-            } else {
-                let mut held = slot.lock();
-                slot.queued.store(false, Ordering::Relaxed);
-                held.take().iter().for_each(|block| self.emptied(block));
+    /// Evicts until there is room for `need` more bytes, and moves blocks together until slabs that are left give back what is too much.
+    /// Looks at no more than `most` blocks, and moves none when it has looked at so many.
+    fn make_room(&self, slabs: &mut Slabs<Place>, need: u64, most: usize, most_to_move: usize) {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let mut passed = 0;
+        for step in 0..most {
+            let is_full = slabs.live() + need > capacity;
+            let is_loose = step < most_to_move && slabs.memory() > capacity + slabs.slack();
+            if is_loose {
+                slabs.release_kept();
+            }
+            if !is_full && !is_loose {
+                return;
+            }
+            let Some((id, (slots, number))) = slabs.next() else { return };
+            let (weak, number) = (slots.clone(), *number);
+            let Some(slots) = weak.upgrade() else { continue };
+            let slot = &slots[number as usize];
+            let mut held = slot.lock();
+            // It may not be there yet, or only readers have it.
+            let Some(block) = held.as_mut().filter(|block| block.frame == id) else { continue };
+            let was_used = slot.used.load(Ordering::Relaxed) && passed < STEPS;
+            if is_full {
+                slot.used.store(false, Ordering::Relaxed);
+                passed += usize::from(was_used);
+            }
+            if is_full && !was_used {
+                *held = None;
+            } else if is_loose && slabs.may_move(id) {
+                let blank = slabs.take(block.view.len(), (weak, number), Some(id));
+                let (view, frame) = blank.fill(&block.view);
+                **block = Block { view, frame };
             }
         }
     }
-}
-
-impl Queue {
-    /// Rids the next few places of those that hold nothing. Called for each slot that is filled while more than half are like that,
-    /// it keeps pace with them, and nobody waits for all to be looked at.
-    fn sweep(&mut self) {
-        for _ in 0..SWEPT {
-            match self.places.get(self.swept) {
-                // The front comes here in its stead.
-                Some(place) if is_vacant(place) => drop(self.places.swap_remove_front(self.swept)),
-                Some(_) => self.swept += 1,
-                None => self.swept = 0,
-            }
-        }
-    }
-}
-
-/// Whether the slot holds nothing. It counts as not queued then.
-fn is_vacant((file, block): &Place) -> bool {
-    let Some(open) = file.upgrade() else { return true };
-    let slot = &open.slots[*block as usize];
-    let held = slot.lock();
-    let is_vacant = held.is_none();
-    if is_vacant {
-        slot.queued.store(false, Ordering::Relaxed);
-    }
-    is_vacant
 }
 
 impl FileBlocks {
@@ -185,7 +162,7 @@ impl FileBlocks {
     #[inline]
     pub(crate) fn get(&self, block: usize) -> Option<View> {
         let slot = &self.slots[block];
-        let found = slot.lock().as_deref().cloned();
+        let found = slot.view();
         let counts = &self.cache.counts[block % STRIPES];
         if found.is_some() {
             if !slot.used.load(Ordering::Relaxed) {
@@ -207,30 +184,33 @@ impl FileBlocks {
     /// Asks ahead for what taking and searching block `block` will look at, if it is here. Is no use of it.
     #[inline]
     pub(crate) fn prefetch_block(&self, block: usize) {
-        if let Some(view) = &*self.slots[block].lock() {
-            view.prefetch();
+        if let Some(block) = &*self.slots[block].lock() {
+            block.view.prefetch();
         }
     }
 
-    /// Takes block `block` in. It may be dropped at any time.
-    pub(crate) fn insert(self: &Arc<Self>, block: usize, bytes: View) {
-        let weight = weight(&bytes);
-        if weight > self.cache.capacity.load(Ordering::Relaxed) {
+    /// Takes a copy of block `block` in. It may be dropped at any time.
+    pub(crate) fn insert(&self, block: usize, bytes: &[u8]) {
+        let weight = slabs::weight(bytes.len());
+        if weight > self.cache.capacity.load(Ordering::Relaxed) || self.contains(block) {
             return;
         }
+        let mut slabs = self.cache.slabs();
+        self.cache.make_room(&mut slabs, weight, 2 * STEPS, 2 * STEPS);
+        let blank = slabs.take(bytes.len(), (Arc::downgrade(&self.slots), block as u32), None);
+        drop(slabs);
+        let (view, frame) = blank.fill(bytes);
         let slot = &self.slots[block];
         let mut held = slot.lock();
         if held.is_none() {
-            *held = Some(Box::new(bytes));
-            let is_queued = slot.queued.swap(true, Ordering::Relaxed);
-            drop(held);
-            self.cache.filled(self, block as u32, weight, is_queued);
+            *held = Some(Box::new(Block { view, frame }));
+            slot.used.store(false, Ordering::Relaxed);
         }
     }
 
     /// Block `block`, if it is here. Is no use of it.
     pub(crate) fn peek(&self, block: usize) -> Option<View> {
-        self.slots[block].lock().as_deref().cloned()
+        self.slots[block].view()
     }
 
     /// Whether block `block` is here. Is no use of it.
@@ -240,9 +220,7 @@ impl FileBlocks {
 
     /// Drops block `block`, whose bytes in the file are going to be others.
     pub(crate) fn remove(&self, block: usize) {
-        if let Some(block) = self.slots[block].lock().take() {
-            self.cache.emptied(&block);
-        }
+        *self.slots[block].lock() = None;
     }
 
     /// Bytes of memory the slots take, without the blocks.
@@ -252,30 +230,27 @@ impl FileBlocks {
 }
 
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Option<Box<View>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Block>>> {
         self.block.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn view(&self) -> Option<View> {
+        self.lock().as_ref().map(|block| block.view.clone())
     }
 }
 
 impl Drop for FileBlocks {
     fn drop(&mut self) {
-        for slot in &self.slots {
-            if let Some(block) = slot.lock().take() {
-                self.cache.emptied(&block);
-            }
-        }
+        self.slots.iter().for_each(|slot| *slot.lock() = None);
     }
-}
-
-fn weight(block: &View) -> u64 {
-    block.len() as u64 + OVERHEAD
 }
 
 impl fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockCache")
             .field("capacity", &self.capacity)
-            .field("used", &self.used)
+            .field("slabs", &self.slabs)
             .field("hits", &self.hits())
             .field("misses", &self.misses())
             .finish_non_exhaustive()
@@ -290,30 +265,40 @@ impl fmt::Debug for FileBlocks {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slabs::{OVERHEAD, SLAB};
     use super::*;
 
-    fn block(byte: u8) -> View {
-        View::from(vec![byte; 4000])
+    const LEN: usize = 4096;
+    const WEIGHT: u64 = LEN as u64 + OVERHEAD;
+
+    fn block(byte: u8) -> Vec<u8> {
+        vec![byte; LEN]
+    }
+
+    fn held(file: &FileBlocks) -> usize {
+        (0..file.slots.len()).filter(|&i| file.contains(i)).count()
     }
 
     #[test]
     fn what_is_used_stays_and_the_budget_is_kept() {
-        let cache = Arc::new(BlockCache::new(100 * (4000 + OVERHEAD)));
+        let cache = Arc::new(BlockCache::new(100 * WEIGHT));
         let file = FileBlocks::new(Arc::clone(&cache), 1000);
         assert!(file.get(0).is_none());
         for i in 0..1000 {
-            file.insert(i, block(i as u8));
+            file.insert(i, &block(i as u8));
             assert!(file.get(0).is_some(), "block 0 is used all the time");
+            assert!(held(&file) == (i + 1).min(100));
         }
-        assert_eq!(file.get(0).as_deref(), Some(&[0; 4000][..]));
-        assert_eq!(file.get(999).as_deref(), Some(&[231; 4000][..]));
+        assert_eq!(file.get(0).as_deref(), Some(&[0; LEN][..]));
+        assert_eq!(file.get(999).as_deref(), Some(&[231; LEN][..]));
         assert!(file.get(500).is_none());
-        assert_eq!(cache.memory(), 100 * (4000 + OVERHEAD));
+        assert!(cache.memory() < 100 * WEIGHT + SLAB as u64);
         assert_eq!((cache.hits(), cache.misses()), (1002, 2));
-        cache.set_capacity(10 * (4000 + OVERHEAD));
-        assert_eq!(cache.memory(), 10 * (4000 + OVERHEAD));
+        cache.set_capacity(10 * WEIGHT);
+        assert_eq!(held(&file), 10);
+        assert!(cache.memory() < 10 * WEIGHT + SLAB as u64);
         cache.set_capacity(100);
-        file.insert(5, block(5));
+        file.insert(5, &block(5));
         assert!(file.get(5).is_none() && cache.memory() == 0, "too large for the cache");
     }
 
@@ -322,76 +307,136 @@ mod tests {
         let cache = Arc::new(BlockCache::new(1 << 30));
         for _ in 0..100 {
             let file = FileBlocks::new(Arc::clone(&cache), 100);
-            (0..100).for_each(|i| file.insert(i, block(1)));
-            file.insert(7, block(2));
-            assert_eq!(file.get(7).as_deref(), Some(&[1; 4000][..]), "the first one stays");
-            assert_eq!(cache.memory(), 100 * (4000 + OVERHEAD));
+            (0..100).for_each(|i| file.insert(i, &block(1)));
+            file.insert(7, &block(2));
+            assert_eq!(file.get(7).as_deref(), Some(&[1; LEN][..]), "the first one stays");
+            assert!((100 * WEIGHT..200 * WEIGHT).contains(&cache.memory()));
         }
+        assert!(cache.memory() <= 2 * SLAB as u64, "two empty slabs may be kept");
+        cache.set_capacity(1 << 29);
+        cache.set_capacity(0);
         assert_eq!(cache.memory(), 0);
-        assert!(cache.queue().places.len() < 2000, "places of closed files are given up");
     }
 
     #[test]
-    fn blocks_that_are_dropped_and_come_again_are_queued_once() {
-        let cache = Arc::new(BlockCache::of_blocks(10, 4000));
+    fn blocks_that_are_dropped_and_come_again_take_what_they_left() {
+        let cache = Arc::new(BlockCache::of_blocks(10, LEN));
         let file = FileBlocks::new(Arc::clone(&cache), 100);
         for round in 0..100 {
             for i in 0..5 {
-                file.insert(i, block(round));
-                assert_eq!(file.peek(i).as_deref(), Some(&[round; 4000][..]));
+                file.insert(i, &block(round));
+                assert_eq!(file.peek(i).as_deref(), Some(&[round; LEN][..]));
                 file.remove(i);
                 assert!(!file.contains(i));
             }
-            assert_eq!((cache.memory(), cache.queue().places.len()), (0, 5));
         }
-        (0..100).for_each(|i| file.insert(i, block(1)));
-        assert_eq!((cache.memory(), cache.queue().places.len()), (10 * (4000 + OVERHEAD), 10));
+        assert!(cache.memory() <= SLAB as u64);
+        (0..100).for_each(|i| file.insert(i, &block(1)));
+        assert_eq!(held(&file), 10);
     }
 
-    /// A tree that writes its pages anew drops them where they were.
     #[test]
-    fn places_of_dropped_blocks_are_given_up_with_little_work_each_time() {
-        let cache = Arc::new(BlockCache::new(1 << 30));
-        let file = FileBlocks::new(Arc::clone(&cache), 100_000);
-        (0..50_000).for_each(|i| file.insert(i, block(1)));
-        (100..50_000).for_each(|i| file.remove(i));
-        assert_eq!(cache.queue().places.len(), 50_000);
-        for i in 50_000..57_000 {
-            let before = cache.queue().places.len();
-            file.insert(i, block(2));
-            let queued = cache.queue().places.len();
-            assert!(queued <= before + 1 && queued + SWEPT >= before, "{before} become {queued}");
-            file.remove(i);
-        }
-        assert!(cache.queue().places.len() < 2000, "{}", cache.queue().places.len());
-        // What is there still is in the queue, and what comes again is, too, once.
-        (0..200).for_each(|i| file.insert(i, block(3)));
-        assert!((0..200).all(|i| file.contains(i)));
+    fn what_a_reader_holds_stays_as_it_is_and_counts() {
+        let cache = Arc::new(BlockCache::of_blocks(10, LEN));
+        let file = FileBlocks::new(Arc::clone(&cache), 1000);
+        file.insert(0, &block(77));
+        let view = file.get(0).unwrap();
+        file.remove(0);
+        (1..1000).for_each(|i| file.insert(i, &block(1)));
+        assert_eq!((&view[..], held(&file)), (&[77; LEN][..], 9));
+        drop(file);
+        assert_eq!(&view[..], &[77; LEN][..]);
+        drop(view);
         cache.set_capacity(0);
-        assert_eq!((cache.memory(), cache.queue().places.len()), (0, 0));
+        assert_eq!(cache.memory(), 0);
+    }
+
+    /// One block in eight is used again and again: those are in all slabs when the cache is to be smaller.
+    #[test]
+    fn memory_goes_back_though_blocks_that_stay_are_everywhere() {
+        let count = 64 * SLAB / LEN;
+        let cache = Arc::new(BlockCache::of_blocks(count as u64, LEN));
+        let file = FileBlocks::new(Arc::clone(&cache), count);
+        (0..count).for_each(|i| file.insert(i, &vec![i as u8; LEN]));
+        assert_eq!((held(&file), cache.memory()), (count, count as u64 * WEIGHT));
+        let hot = || (0..count).step_by(8);
+        hot().for_each(|i| drop(file.get(i)));
+        // As memtables grow, step by step.
+        for share in (16..32).rev() {
+            let capacity = count as u64 / 32 * WEIGHT * share;
+            cache.set_capacity(capacity);
+            assert!(cache.memory() <= capacity + SLAB as u64, "{share}: {}", cache.memory());
+        }
+        assert!(held(&file) >= count * 7 / 16, "{} of {count}", held(&file));
+        assert!(hot().all(|i| file.peek(i).as_deref() == Some(&[i as u8; LEN][..])));
+    }
+
+    #[test]
+    fn blocks_of_all_sizes_keep_the_budget() {
+        let capacity = 8 << 20;
+        let cache = Arc::new(BlockCache::new(capacity));
+        let file = FileBlocks::new(Arc::clone(&cache), 10_000);
+        let mut rng = crate::base::rng::Rng::new(1);
+        // Not more than some sizes at a time: each has a slab that is not full.
+        for sizes in [1..=3000, 4000..=4400, 9_000..=9_500, 30_000..=80_000_usize] {
+            for _ in 0..20_000 {
+                let number = (rng.next() % 10_000) as usize;
+                let len = sizes.start() + (rng.next() as usize) % (sizes.end() - sizes.start());
+                let bytes = vec![number as u8; len];
+                match file.get(number) {
+                    Some(found) => assert!(found.iter().all(|&byte| byte == number as u8)),
+                    None => file.insert(number, &bytes),
+                }
+                if rng.next().is_multiple_of(4) {
+                    file.remove((rng.next() % 10_000) as usize);
+                }
+            }
+            let (memory, slack) = (cache.memory(), cache.slabs().slack() + 3 * SLAB as u64);
+            assert!(memory <= capacity + slack, "{memory} with {sizes:?}");
+        }
+        drop(file);
+        cache.set_capacity(0);
+        assert_eq!((cache.memory(), cache.slabs().blocks()), (0, 0));
+    }
+
+    #[test]
+    fn a_cache_of_which_all_is_used_all_the_time_does_not_grow() {
+        let cache = Arc::new(BlockCache::of_blocks(500, LEN));
+        let file = FileBlocks::new(Arc::clone(&cache), 2000);
+        for i in 0..2000 {
+            file.insert(i, &block(1));
+            (0..=i).for_each(|i| drop(file.get(i)));
+            assert_eq!(held(&file), (i + 1).min(500));
+        }
     }
 
     #[test]
     fn many_threads_keep_the_books() {
-        let cache = Arc::new(BlockCache::new(50 * (4000 + OVERHEAD)));
+        let cache = Arc::new(BlockCache::new(50 * WEIGHT));
         let file = FileBlocks::new(Arc::clone(&cache), 200);
         std::thread::scope(|scope| {
             for seed in 0..4 {
-                let file = &file;
+                let (file, cache) = (&file, &cache);
                 scope.spawn(move || {
                     let mut rng = crate::base::rng::Rng::new(seed);
-                    for _ in 0..20_000 {
+                    for n in 0..20_000 {
                         let i = (rng.next() % 200) as usize;
                         match file.get(i) {
-                            Some(found) => assert_eq!(found[0], i as u8),
-                            None => file.insert(i, block(i as u8)),
+                            Some(found) => assert_eq!(&found[..], &[i as u8; LEN][..]),
+                            None => file.insert(i, &block(i as u8)),
+                        }
+                        match n % 50 {
+                            0 => file.remove((rng.next() % 200) as usize),
+                            1 => cache.set_capacity((rng.next() % 50) * WEIGHT),
+                            2 => cache.set_capacity(50 * WEIGHT),
+                            _ => {}
                         }
                     }
                 });
             }
         });
-        assert!(cache.memory() <= 50 * (4000 + OVERHEAD));
-        let held = (0..200).filter(|&i| file.get(i).is_some()).count() as u64;
-        assert_eq!(cache.memory(), held * (4000 + OVERHEAD));
+        cache.set_capacity(50 * WEIGHT);
+        assert!(cache.memory() <= 50 * WEIGHT + 2 * SLAB as u64);
+        assert_eq!(cache.slabs().live(), held(&file) as u64 * WEIGHT);
     }
 }

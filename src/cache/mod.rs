@@ -3,6 +3,7 @@
 mod blocks;
 mod handle;
 mod open_files;
+mod slabs;
 
 pub(crate) use blocks::{BlockCache, FileBlocks};
 pub(crate) use handle::Handle;

@@ -11,13 +11,13 @@
 //! got through an acquiring load of something the allocating one released.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::sync::{AtomicPtr, Ordering};
-use crate::budget::Budget;
+use crate::base::pages::{PAGE, Pages};
+use crate::budget::{self, Budget};
 
 /// Places are multiples of this many bytes, and so aligned.
 const UNIT: usize = 16;
@@ -28,6 +28,7 @@ pub(super) const PLACE_BITS: u32 = 28;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
 const UNIT_BITS: u32 = 16;
 const CHUNK: usize = UNIT << UNIT_BITS;
+const _: () = assert!(CHUNK == budget::CHUNK && CHUNK_ALIGN <= PAGE);
 const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
 /// The size of a kind's first chunk; each next one is twice as large, up to a full one.
 const FIRST_CHUNK: usize = 4 << 10;
@@ -77,36 +78,32 @@ pub(super) struct Pen {
 }
 
 /// Memory that pieces are given out from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Chunk {
     start: NonNull<u8>,
     memory: Memory,
 }
 
 /// Whom the memory of a chunk goes back to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Memory {
-    System(Layout),
-    Budget(NonNull<[MaybeUninit<u8>]>),
+    Allocator(Layout),
+    Budget(Pages),
 }
 
 impl Chunk {
     /// A chunk of at least `size` bytes.
     fn new(budget: &Budget, size: usize) -> Self {
         if size == CHUNK {
-            let memory = NonNull::from(Box::leak(budget.take_chunk()));
-            let bytes = memory.cast::<u8>();
-            let first = bytes.align_offset(CHUNK_ALIGN);
-            debug_assert!(first + CHUNK <= memory.len());
-            // SAFETY: chunks of the budget are larger than ours by what the alignment may take.
-            return Self { start: unsafe { bytes.add(first) }, memory: Memory::Budget(memory) };
+            let mut memory = budget.take_chunk();
+            return Self { start: memory.start(), memory: Memory::Budget(memory) };
         }
         let layout = Layout::from_size_align(size, CHUNK_ALIGN).expect("a valid layout");
         // SAFETY: the layout's size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        Self { start, memory: Memory::System(layout) }
+        Self { start, memory: Memory::Allocator(layout) }
     }
 
     /// Gives it back.
@@ -116,11 +113,8 @@ impl Chunk {
     unsafe fn free(self, budget: &Budget) {
         match self.memory {
             // SAFETY: it was allocated with this layout; and as the caller promises.
-            Memory::System(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
-            Memory::Budget(memory) => {
-                // SAFETY: it came from a box; and as the caller promises.
-                budget.give_chunk(unsafe { Box::from_raw(memory.as_ptr()) });
-            }
+            Memory::Allocator(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Memory::Budget(memory) => budget.give_chunk(memory),
         }
     }
 }
@@ -137,7 +131,7 @@ unsafe impl Send for Pen {}
 
 impl Drop for Pen {
     fn drop(&mut self) {
-        for chunk in &self.chunks {
+        for chunk in self.chunks.drain(..) {
             // SAFETY: it is freed once, here; the arena's owner is going away, so nobody reads it any more.
             unsafe { chunk.free(&self.budget) };
         }
@@ -243,13 +237,14 @@ impl Arena {
         assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
         let size = (2 * before).clamp(FIRST_CHUNK, CHUNK).max(need);
         let chunk = Chunk::new(&pen.budget, size);
+        let start = chunk.start.as_ptr();
         pen.chunks.push(chunk);
         self.allocated.fetch_add(size, Ordering::Relaxed);
         match pen.tables.last() {
             Some(table) if index < table.len() => {
                 // SAFETY: the table lives as long as the pen, and is only used as atomics.
                 let pointers = unsafe { table.as_ref() };
-                pointers[index].store(chunk.start.as_ptr(), Ordering::Release);
+                pointers[index].store(start, Ordering::Release);
             }
             _ => {
                 let len = (2 * index).max(16);

@@ -486,7 +486,7 @@ impl SortedFile {
         self.check(&bytes, target.offset)?;
         let bytes = if self.copies { View::from(bytes.to_vec()) } else { bytes };
         if let Some(cached) = &self.cached {
-            cached.insert(number, bytes.clone());
+            cached.insert(number, &bytes);
         }
         Ok(bytes)
     }

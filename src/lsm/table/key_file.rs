@@ -75,7 +75,7 @@ impl Table {
         stored::check(&stored, self.identity, range.start)
             .map_err(|damage| self.damaged_part(damage, part))?;
         if let Some(cached) = &self.cached {
-            cached.insert(place, self.keepable(&stored));
+            cached.insert(place, &stored);
         }
         Ok(stored)
     }

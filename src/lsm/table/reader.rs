@@ -37,8 +37,6 @@ pub(crate) type Found = Option<(Trailer, Slice)>;
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(super) file: Handle,
-    /// Whether views of the file hold on to what others could use.
-    shares: bool,
     pub(super) identity: u64,
     pub(super) parts: Parts,
     len: u64,
@@ -153,11 +151,10 @@ impl Table {
             true => Some(Lent::new(open.view(0..expected_len)?, parts.index.len())),
             false => None,
         };
-        let shares = open.shares();
         let cached = cache
             .filter(|_| lent.is_none() || parts.unpacker.is_some())
             .map(|cache| FileBlocks::new(cache, parts.index.len() + key_file::PLACES));
-        Ok(Self { file, shares, identity, parts, len: expected_len, cached, lent })
+        Ok(Self { file, identity, parts, len: expected_len, cached, lent })
     }
 
     /// The newest version of `key` that was written up to `at`, tombstone or not. `hash` is
@@ -295,14 +292,9 @@ impl Table {
         let Some(cached) = &self.cached else { return Ok(plain) };
         let is_stored = plain.as_ptr() == stored.as_ptr();
         if !is_stored || self.lent.is_none() {
-            cached.insert(block, if is_stored { self.keepable(&plain) } else { plain.clone() });
+            cached.insert(block, &plain);
         }
         Ok(plain)
-    }
-
-    /// Bytes of the file as the cache may keep them: views of a page cache hold on to its frames.
-    pub(super) fn keepable(&self, stored: &View) -> View {
-        if self.shares { View::from(stored.to_vec()) } else { stored.clone() }
     }
 
     /// Looks for `key` in the stored block of the place.
