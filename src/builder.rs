@@ -106,7 +106,7 @@ impl DatabaseBuilder {
     }
 
     /// The most bytes that the block cache may take, as a part of the [memory budget](Self::memory_budget); 0 for none at
-    /// all. Default: as many as the others leave of the budget.
+    /// all. Blocks lie in slabs of 128 KiB, of which the last one for each length that blocks have comes on top. Default: as many as the others leave of the budget.
     pub fn block_cache(mut self, bytes: usize) -> Self {
         self.0.block_cache = Some(bytes);
         self

@@ -252,7 +252,8 @@ fn the_block_cache_has_the_bound_that_was_chosen() {
     };
     assert_eq!(cached(setup.builder().block_cache(0)), 0);
     let some = cached(setup.builder().block_cache(500_000));
-    assert!((400_000..=500_000).contains(&some), "{some}");
+    // With up to a slab of 128 KiB that is not full for each of the two lengths that blocks of a table have as a rule.
+    assert!((400_000..=500_000 + (256 << 10)).contains(&some), "{some}");
     assert!(cached(setup.builder()) > 2_000_000);
 }
 
