@@ -73,6 +73,22 @@ impl Failure {
         Self::new(if full { Exit::Io } else { Exit::Other }, format!("{name}: {text}{hint}"))
     }
 
+    /// What a process of one system ended with: it says its own sentence.
+    pub(crate) fn of_process(code: Option<i32>, message: String) -> Self {
+        let exits = [Exit::Usage, Exit::Wrong, Exit::Io];
+        let exit = exits.into_iter().find(|&exit| code == Some(exit as i32));
+        Self::new(exit.unwrap_or(Exit::Other), message)
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// Runs that failed, each of which was told when it did.
+    pub(crate) fn of_runs(count: usize, worst: Exit) -> Self {
+        Self::new(worst, format!("{count} runs failed; the same command tries them again"))
+    }
+
     /// Tells the user and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let red = anstyle::AnsiColor::Red.on_default().bold();

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::report::summary;
-use crate::run::driver::Driver;
+use crate::run::driver::{self, Driver};
 use crate::run::results::Results;
 use crate::systems;
 use crate::tables::{self, Scale, Table};
+
+/// Marks a directory that was given for data, so that a run that was cut short finds it again.
+const DATA_MARKER: &str = "turbidite-compare.data";
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -65,21 +68,22 @@ impl Arguments {
         }
         let data = self.data()?.unwrap_or_else(|| results.data());
         let Self { scale, only, rows, .. } = self;
-        let driver = Driver { results: &results, scale: *scale, only, rows, data: &data };
-        let mut failures = 0;
+        let build = driver::build()?;
+        let (results_of, build) = (&results, build.as_str());
+        let driver = Driver { results: results_of, scale: *scale, only, rows, data: &data, build };
+        let mut failures = Vec::new();
         for table in &tables {
-            failures += driver.run(table)?;
+            failures.extend(driver.run(table)?);
         }
         if let Some(path) = &self.json {
-            let lines: String =
-                tables.iter().map(|table| summary::as_lines(table, &results, self.scale)).collect();
+            let lines = tables.iter().map(|table| summary::as_lines(table, &results, self.scale));
+            let lines: String = lines.collect::<Result<_>>()?;
             write_to(path, &lines)?;
         }
-        match failures {
+        let is_wrong = failures.contains(&Exit::Wrong);
+        match failures.len() {
             0 => Ok(()),
-            _ => Err(Failure::other(format!(
-                "{failures} runs failed; the same command tries them again"
-            ))),
+            count => Err(Failure::of_runs(count, if is_wrong { Exit::Wrong } else { Exit::Other })),
         }
     }
 
@@ -111,17 +115,21 @@ impl Arguments {
         }
     }
 
-    /// The directory for files, if one was given. What else is in it is left alone, so it need not be empty, but what
-    /// would be removed must not be there.
+    /// The directory for files, if one was given: a new one, or what an earlier run has left of its own.
     fn data(&self) -> Result<Option<PathBuf>> {
         let Some(path) = &self.data else { return Ok(None) };
         fs::create_dir_all(path).map_err(|error| Failure::io("create", path, &error))?;
-        let mut entries = fs::read_dir(path).map_err(|error| Failure::io("list", path, &error))?;
-        if entries.next().is_some() {
-            return Err(Failure::usage(format!(
-                "{} is not empty: give --data a new directory",
-                path.display()
-            )));
+        let marker = path.join(DATA_MARKER);
+        if !marker.exists() {
+            let mut entries =
+                fs::read_dir(path).map_err(|error| Failure::io("list", path, &error))?;
+            if entries.next().is_some() {
+                return Err(Failure::usage(format!(
+                    "{} is not empty: give --data a new directory",
+                    path.display()
+                )));
+            }
+            fs::write(&marker, "").map_err(|error| Failure::io("write", &marker, &error))?;
         }
         Ok(Some(path.clone()))
     }

@@ -48,9 +48,12 @@ fn store(setup: &Setup, load: &Load, path: &Path) -> Result<Outcome> {
     let mut system = systems::open(setup, path)?;
     for step in &load.steps {
         if step.act == Act::Reopen {
-            let reopened = reopen(system, setup, path)?;
-            system = reopened.0;
-            outcome.steps.push(Measured { name: step.name.clone(), ..reopened.1 });
+            let start = Instant::now();
+            system.close()?;
+            outcome.steps.push(once("close", start, path));
+            let start = Instant::now();
+            system = systems::open(setup, path)?;
+            outcome.steps.push(once(&step.name, start, path));
         } else if load.inside == Inside::Study {
             outcome.steps.push(as_the_study(&mut steps, step, system, path)?);
             return Ok(outcome);
@@ -64,21 +67,16 @@ fn store(setup: &Setup, load: &Load, path: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Closes and opens the system.
-fn reopen(
-    system: Box<dyn System>,
-    setup: &Setup,
-    path: &Path,
-) -> Result<(Box<dyn System>, Measured)> {
-    system.close()?;
-    let start = Instant::now();
-    let system = systems::open(setup, path)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let disk_bytes = disk_bytes(path);
-    let peak_rss_bytes = machine::peak_resident_bytes();
-    let measured =
-        Measured { operations: 1, seconds, disk_bytes, peak_rss_bytes, ..Measured::default() };
-    Ok((system, measured))
+/// What was done once, and began at `start`.
+fn once(name: &str, start: Instant, path: &Path) -> Measured {
+    Measured {
+        name: name.to_owned(),
+        operations: 1,
+        seconds: start.elapsed().as_secs_f64(),
+        disk_bytes: disk_bytes(path),
+        peak_rss_bytes: machine::peak_resident_bytes(),
+        ..Measured::default()
+    }
 }
 
 /// The region that the study has in its clock: making keys, putting, closing, removing the directory.
@@ -180,7 +178,8 @@ fn disk_bytes(path: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Runs Tkrzw's tool. What is written is accounted to this process, which waits for it.
+/// Runs Tkrzw's tool. What is written is accounted to this process, which waits for it. What memory it tells of is not the most that it
+/// took, and is not kept.
 fn tool(path: &Path, file: &str, arguments: &[String]) -> Result<Outcome> {
     let written = machine::written_bytes();
     let phases = tkrzw::run(path, file, arguments)?;
@@ -196,7 +195,6 @@ fn tool(path: &Path, file: &str, arguments: &[String]) -> Result<Outcome> {
                 written_bytes: if name == "set" { written_bytes } else { 0 },
                 disk_bytes: figure("file_size") as u64,
                 live_bytes: figure("eff_data_size") as u64,
-                peak_rss_bytes: figure("mem") as u64,
                 counters: phase.figures.clone(),
                 ..Measured::default()
             })

@@ -2,6 +2,7 @@
 //! each in a process of its own, so that none finds the caches of another.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::job::Job;
 use super::outcome::Outcome;
 use super::results::{End, Record, Results};
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::systems;
 use crate::tables::{Row, Scale, Table};
 
@@ -25,7 +26,12 @@ pub(crate) struct Driver<'a> {
     pub(crate) rows: &'a [String],
     /// Where systems have their files.
     pub(crate) data: &'a Path,
+    /// Which build of this program this is.
+    pub(crate) build: &'a str,
 }
+
+/// The directory of the system that is run, in that for data. It is removed before each run and after it.
+pub(crate) const SYSTEM: &str = "system";
 
 impl Driver<'_> {
     fn wants(&self, row: &Row) -> bool {
@@ -37,10 +43,13 @@ impl Driver<'_> {
                 || self.only.iter().any(|name| system.starts_with(name.as_str())))
     }
 
-    /// Runs what of `table` has not been run, and says how many runs failed.
-    pub(crate) fn run(&self, table: &Table) -> Result<usize> {
+    /// Runs what of `table` has not been run; gives why runs failed that did.
+    ///
+    /// # Errors
+    /// Whatever would fail in each run that follows, too: no space above all.
+    pub(crate) fn run(&self, table: &Table) -> Result<Vec<Exit>> {
         let rows: Vec<&Row> = table.rows.iter().filter(|row| self.wants(row)).collect();
-        let mut known = self.results.read(table.name);
+        let mut known = self.results.read(table.name)?;
         let missing = self.tell_missing(table, &rows, &mut known)?;
         let rows: Vec<&Row> =
             rows.into_iter().filter(|row| !missing.contains_key(row.job.system())).collect();
@@ -55,7 +64,7 @@ impl Driver<'_> {
         };
         let left: u32 = rows.iter().map(|row| row.rounds.saturating_sub(done(&known, row))).sum();
         let mut progress = Progress::new(table.name, left);
-        let mut failures = 0;
+        let mut failures = Vec::new();
         for group in rows.chunk_by(|a, b| a.workload == b.workload) {
             let most = group.iter().map(|row| row.rounds).max().unwrap_or(0);
             let before: Vec<u32> = group.iter().map(|row| done(&known, row)).collect();
@@ -65,9 +74,15 @@ impl Driver<'_> {
                         continue;
                     }
                     progress.tell(row, before + round + 1, &known);
-                    let record = self.run_row(row)?;
-                    failures += usize::from(!matches!(record.end, End::Measured(_)));
+                    let (record, failure) = self.run_row(row)?;
                     self.results.add(table.name, &record)?;
+                    if let Some(failure) = failure {
+                        if failure.exit() == Exit::Io {
+                            return Err(failure);
+                        }
+                        anstream::eprintln!("turbidite-compare: {}: {failure}", row.id);
+                        failures.push(failure.exit());
+                    }
                     known.push(record);
                     progress.left -= 1;
                 }
@@ -113,21 +128,19 @@ impl Driver<'_> {
     }
 
     fn record(&self, row: &Row, seconds: f64, end: End) -> Record {
-        Record { row: row.id.clone(), scale: self.scale, job: row.job.clone(), seconds, end }
+        let build = self.build.to_owned();
+        Record { row: row.id.clone(), scale: self.scale, job: row.job.clone(), seconds, build, end }
     }
 
     /// Runs a row once. That the system fails is a result too.
-    fn run_row(&self, row: &Row) -> Result<Record> {
+    fn run_row(&self, row: &Row) -> Result<(Record, Option<Failure>)> {
         check_space(self.data, row.job.disk_bytes())?;
         let start = Instant::now();
-        let end = match in_child(&row.job, &self.data.join("system")) {
-            Ok(outcome) => End::Measured(outcome),
-            Err(failure) => {
-                anstream::eprintln!("turbidite-compare: {}: {failure}", row.id);
-                End::Failed(failure.to_string())
-            }
+        let (end, failure) = match in_child(&row.job, &self.data.join(SYSTEM)) {
+            Ok(outcome) => (End::Measured(outcome), None),
+            Err(failure) => (End::Failed(failure.to_string()), Some(failure)),
         };
-        Ok(self.record(row, start.elapsed().as_secs_f64(), end))
+        Ok((self.record(row, start.elapsed().as_secs_f64(), end), failure))
     }
 }
 
@@ -172,10 +185,22 @@ pub(crate) fn in_child(job: &Job, data: &Path) -> Result<Outcome> {
     if !output.status.success() {
         let said = said.trim();
         let said = said.strip_prefix("turbidite-compare: ").unwrap_or(said);
-        return Err(Failure::other(format!("{said} ({})", output.status)));
+        let told = format!("{said} ({})", output.status);
+        return Err(Failure::of_process(output.status.code(), told));
     }
     serde_json::from_slice(&output.stdout)
         .map_err(|error| Failure::other(format!("what a process measured cannot be read: {error}")))
+}
+
+/// What tells this build of the program from others: a hash of it.
+pub(crate) fn build() -> Result<String> {
+    let failed = |path: &Path, error: io::Error| Failure::io("read", path, &error);
+    let program =
+        std::env::current_exe().map_err(|error| failed(Path::new("this program"), error))?;
+    let bytes = std::fs::read(&program).map_err(|error| failed(&program, error))?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&bytes);
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 /// The line that says how far it is.
@@ -224,5 +249,20 @@ fn in_words(time: Duration) -> String {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
         seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_no_room_is_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        check_space(dir.path(), 1).unwrap();
+        let refused = check_space(dir.path(), u64::MAX).unwrap_err();
+        assert_eq!(refused.exit(), Exit::Io);
+        let refused = refused.to_string();
+        assert!(refused.contains("may be needed: free some space"), "{refused}");
     }
 }

@@ -28,7 +28,11 @@ impl Job {
     pub(crate) fn disk_bytes(&self) -> u64 {
         let records = match self {
             Self::Store { load, .. } => load.records_in_the_end() * load.record_bytes(),
-            Self::Tkrzw { .. } => 1 << 30,
+            Self::Tkrzw { arguments, .. } => {
+                let after = |name| arguments.iter().skip_while(move |word| *word != name).nth(1);
+                let count = |name| after(name).and_then(|text| text.parse::<u64>().ok());
+                count("--iter").unwrap_or(0) * (count("--size").unwrap_or(0) + 8)
+            }
         };
         // Stores that merge or copy on write need their data twice for a while, with logs and reserves.
         4 * records + (256 << 20)

@@ -20,7 +20,11 @@ enum Operation {
     Read(Start),
     Write(Start),
     ReadAndWrite(Start, Start),
-    Scan(u32),
+    /// Of at most so many records, of which so many are there.
+    Scan {
+        most: u32,
+        there: u32,
+    },
 }
 
 /// The operations of a mix, and the records they are about.
@@ -79,7 +83,10 @@ fn draw(steps: &mut Steps, mix: Mix, step: &Step) -> Result<Drawn> {
         let operation = match (is_write, mix) {
             (true, Mix::F) => Operation::ReadAndWrite(held.ok_or_else(there)?, new),
             (true, _) => Operation::Write(new),
-            (false, Mix::E) => Operation::Scan(rng.random_range(1..=LONGEST)),
+            (false, Mix::E) => {
+                let most = rng.random_range(1..=LONGEST);
+                Operation::Scan { most, there: most.min(stored - record) }
+            }
             (false, _) => Operation::Read(held.ok_or_else(there)?),
         };
         if is_write {
@@ -101,12 +108,22 @@ fn one(steps: &Steps, system: &dyn System, key: &[u8], operation: Operation) -> 
             read(steps, system, key, old)?;
             system.put(key, steps.values.at(new))
         }
-        Operation::Scan(length) => {
-            let mut left = length;
-            system.reader()?.scan(key, false, &mut |_, _| {
-                left -= 1;
-                left > 0
-            })
+        Operation::Scan { most, there } => {
+            let (mut count, mut is_right) = (0, true);
+            system.reader()?.scan(key, false, &mut |found, _| {
+                is_right &= count > 0 || found == key;
+                count += 1;
+                count < most
+            })?;
+            match is_right && count == there {
+                true => Ok(()),
+                false => {
+                    let key = key.escape_ascii();
+                    Err(Failure::wrong(format!(
+                        "a scan from {key} gave {count} records instead of {there}, or began elsewhere"
+                    )))
+                }
+            }
         }
     }
 }

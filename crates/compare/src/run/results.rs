@@ -10,7 +10,7 @@
 //! not finished is not read.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub(crate) struct Record {
     pub(crate) job: Job,
     /// How long the process took in all.
     pub(crate) seconds: f64,
+    /// Which build of this program it was.
+    #[serde(default)]
+    pub(crate) build: String,
     #[serde(flatten)]
     pub(crate) end: End,
 }
@@ -138,9 +141,14 @@ impl Results {
     }
 
     /// All results of a table; none if it was not run. Lines of other versions are passed over: their rows are others.
-    pub(crate) fn read(&self, table: &str) -> Vec<Record> {
-        let text = fs::read_to_string(self.file(table)).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    pub(crate) fn read(&self, table: &str) -> Result<Vec<Record>> {
+        let path = self.file(table);
+        let text = match fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(Failure::io("read", &path, &error)),
+        };
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     /// Adds a result.
@@ -163,7 +171,7 @@ mod tests {
     fn record(row: &str) -> Record {
         let job = Job::Tkrzw { file: "a".into(), arguments: vec![] };
         let end = End::Measured(Outcome::default());
-        Record { row: row.into(), scale: Scale::Smoke, job, seconds: 1.0, end }
+        Record { row: row.into(), scale: Scale::Smoke, job, seconds: 1.0, build: "one".into(), end }
     }
 
     #[test]
@@ -176,8 +184,10 @@ mod tests {
         file.write_all(b"{\"row\": \"b").unwrap();
         let results = Results::create(dir.path()).unwrap();
         results.add("raw", &record("c")).unwrap();
-        assert_eq!(results.read("raw"), [record("a"), record("c")]);
-        assert_eq!(results.read("peers"), []);
+        assert_eq!(results.read("raw").unwrap(), [record("a"), record("c")]);
+        assert_eq!(results.read("peers").unwrap(), []);
+        fs::create_dir(results.file("peers")).unwrap();
+        assert!(results.read("peers").unwrap_err().to_string().contains("cannot read"));
     }
 
     #[test]

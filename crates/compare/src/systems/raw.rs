@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -91,6 +91,8 @@ impl Reader for &SkipMap<Vec<u8>, Vec<u8>> {
 enum Mode {
     /// One call for each record, through the system's page cache.
     Write,
+    /// The same, at an offset that the caller keeps.
+    WriteAt,
     /// Through a buffer of 8 KiB.
     Buffered,
     /// One call for each record, with O_SYNC.
@@ -107,17 +109,21 @@ impl FromStr for Mode {
     fn from_str(name: &str) -> Result<Self, String> {
         Ok(match name {
             "write" => Self::Write,
+            "pwrite" => Self::WriteAt,
             "buffered" => Self::Buffered,
             "o-sync" => Self::OpenSync,
             "fdatasync" => Self::DataSync,
             "sync-at-end" => Self::SyncAtEnd,
-            _ => return Err("one of write, buffered, o-sync, fdatasync, sync-at-end".into()),
+            _ => {
+                return Err("one of write, pwrite, buffered, o-sync, fdatasync, sync-at-end".into());
+            }
         })
     }
 }
 
 struct OneFile {
-    writer: Mutex<BufWriter<File>>,
+    /// With how many bytes the file has.
+    writer: Mutex<(BufWriter<File>, u64)>,
     mode: Mode,
     path: PathBuf,
 }
@@ -130,18 +136,31 @@ pub(super) fn file(
     let mode = choices.take("mode")?.unwrap_or(Mode::Write);
     let path = path.join("records");
     let mut options = OpenOptions::new();
-    options.create(true).append(true);
+    options.create(true).write(true).append(mode != Mode::WriteAt);
     if mode == Mode::OpenSync {
         options.custom_flags(rustix::fs::OFlags::SYNC.bits().cast_signed());
     }
     let opened = options.open(&path).map_err(|error| Failure::io("create", &path, &error))?;
-    let writer = Mutex::new(BufWriter::with_capacity(8 << 10, opened));
+    let writer = Mutex::new((BufWriter::with_capacity(8 << 10, opened), 0));
     Ok(Box::new(OneFile { writer, mode, path }))
 }
 
 impl OneFile {
     fn write(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (writer, len) = &mut *writer;
+        if self.mode == Mode::WriteAt {
+            let parts = [
+                &(key.len() as u32).to_le_bytes()[..],
+                key,
+                &(value.len() as u32).to_le_bytes(),
+                value,
+            ];
+            let record = parts.concat();
+            writer.get_ref().write_all_at(&record, *len)?;
+            *len += record.len() as u64;
+            return Ok(());
+        }
         writer.write_all(&(key.len() as u32).to_le_bytes())?;
         writer.write_all(key)?;
         writer.write_all(&(value.len() as u32).to_le_bytes())?;
@@ -158,6 +177,7 @@ impl OneFile {
 
     fn finish(&self) -> io::Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = &mut writer.0;
         writer.flush()?;
         match self.mode {
             Mode::SyncAtEnd => writer.get_ref().sync_all(),

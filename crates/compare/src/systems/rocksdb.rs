@@ -28,10 +28,10 @@ pub(super) fn open(
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_compression_type(DBCompressionType::None);
-    let buffers = choices.take::<u64>("buffers")?.unwrap_or(2);
+    let buffers = choices.take::<u64>("buffers")?.unwrap_or(3);
     let buffer = setup.memtable();
     options.set_write_buffer_size(usize::try_from(buffer).unwrap_or(usize::MAX));
-    options.set_max_write_buffer_number(i32::try_from(buffers).unwrap_or(2));
+    options.set_max_write_buffer_number(i32::try_from(buffers).unwrap_or(3));
     let cache = setup.memory.saturating_sub(buffer * buffers).max(8 << 20);
     options.set_block_based_table_factory(&tables(cache));
     if let Some(memtable) = choices.take::<String>("memtable")? {

@@ -70,7 +70,9 @@ impl Measure {
             }
             Self::Microseconds => ratio(1e6 * step.seconds, step.operations as f64),
             Self::Seconds => ratio(step.seconds, 1.0),
-            Self::Resident => ratio(step.peak_rss_bytes as f64, (1 << 20) as f64),
+            // Where it is not known, it is 0.
+            Self::Resident => ratio(step.peak_rss_bytes as f64, (1 << 20) as f64)
+                .filter(|&mebibytes| mebibytes > 0.0),
             Self::SpaceAmplification => ratio(step.disk_bytes as f64, step.live_bytes as f64),
             Self::WriteAmplification => ratio(step.written_bytes as f64, step.user_bytes as f64),
         }

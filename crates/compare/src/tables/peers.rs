@@ -8,7 +8,7 @@ const ABOUT: &str = "Keys of 16 digits, values of 100 bytes that do not compress
 clock starts, answers checked. Every store has 512 MiB of memory; LMDB has none of its own and uses the system's. Reads come \
 after everything has settled. LMDB and redb read all of a step in one transaction; they write 1000 records in each, and \
 Turbidite's B+ tree is measured that way too. The mixes are YCSB's, with Zipf draws (0.99), each operation by itself: in them \
-LMDB and redb have a transaction for each write.";
+LMDB and redb have a transaction for each read and each write.";
 
 const MIXES: [(&str, Mix); 6] = [
     ("YCSB A", Mix::A),

@@ -24,8 +24,9 @@ fn memory() -> Vec<(&'static str, &'static str, Setup)> {
     ]
 }
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("write", "One file, write()"),
+    ("pwrite", "One file, pwrite()"),
     ("buffered", "One file, 8 KiB buffer"),
     ("sync-at-end", "One file, fsync at the end"),
     ("fdatasync", "One file, fdatasync each"),

@@ -1,6 +1,6 @@
 //! A row of a table: one system, set up in one way, under one workload.
 
-use crate::run::job::{Inside, Job, Load};
+use crate::run::job::{Act, Inside, Job, Load};
 use crate::systems::Setup;
 
 /// A figure of a study that our own stands beside.
@@ -54,7 +54,15 @@ impl Row {
     /// The names of its steps.
     pub(crate) fn steps(&self) -> Vec<&str> {
         match &self.job {
-            Job::Store { load, .. } => load.steps.iter().map(|step| step.name.as_str()).collect(),
+            // What is opened again is closed before.
+            Job::Store { load, .. } => load
+                .steps
+                .iter()
+                .flat_map(|step| {
+                    let close = (step.act == Act::Reopen).then_some("close");
+                    close.into_iter().chain([step.name.as_str()])
+                })
+                .collect(),
             Job::Tkrzw { .. } => vec!["set", "get"],
         }
     }

@@ -143,7 +143,7 @@ fn bulk(scale: Scale) -> Vec<Row> {
     let name = format!("bulk load as in RocksDB's wiki, {} records", short(records));
     let of = |system: &str| Setup::new(system, Durability::None, 1 << 30);
     let rocks =
-        of("rocksdb").with("buffers", 6).with("memtable", "vector").with("auto-compactions", false);
+        of("rocksdb").with("buffers", 8).with("memtable", "vector").with("auto-compactions", false);
     let ours = of("turbidite-lsm");
     let systems = [
         ("rocksdb-vector", "RocksDB, no log, vector", rocks),
