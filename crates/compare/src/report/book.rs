@@ -2,8 +2,9 @@
 
 use super::summary::{Spread, Summary};
 use crate::failure::Result;
+use crate::run::job::Job;
 use crate::run::results::Results;
-use crate::tables::{self, Measure, Scale, Table};
+use crate::tables::{self, Measure, Row, Scale, Table};
 
 /// A table with the results that are kept of it.
 #[derive(Debug)]
@@ -11,6 +12,34 @@ pub(crate) struct Chapter {
     pub(crate) table: Table,
     pub(crate) scale: Scale,
     pub(crate) summary: Summary,
+    /// The larger scales that were begun.
+    pub(crate) begun: Vec<Part>,
+}
+
+/// How many rows of a table were run at a scale.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Part {
+    pub(crate) scale: Scale,
+    pub(crate) rows: usize,
+    /// How many there are, but for those whose systems are missing.
+    pub(crate) of: usize,
+}
+
+impl Part {
+    fn share(self) -> f64 {
+        self.rows as f64 / self.of.max(1) as f64
+    }
+}
+
+impl Chapter {
+    /// How much of the table was run.
+    pub(crate) fn part(&self) -> Part {
+        let Self { table, scale, summary, .. } = self;
+        let of = table.rows.iter().filter(|row| !summary.is_missing(&row.id)).count();
+        let was_run =
+            |row: &&Row| summary.succeeded(&row.id) > 0 || !summary.failures(&row.id).is_empty();
+        Part { scale: *scale, rows: table.rows.iter().filter(was_run).count(), of }
+    }
 }
 
 /// All tables that were run.
@@ -20,18 +49,19 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// What is kept in a directory: of each table the largest scale that was run.
+    /// What is kept in a directory: each table at one of the scales that it was run at.
     pub(crate) fn of(results: &Results) -> Result<Self> {
         let mut chapters = Vec::new();
         for name in tables::NAMES {
-            for scale in [Scale::Full, Scale::Quick, Scale::Smoke] {
+            let mut scales = Vec::new();
+            for scale in [Scale::Smoke, Scale::Quick, Scale::Full] {
                 let table = tables::table(name, scale)?;
                 let summary = Summary::of(&table, results, scale);
                 if !summary.is_empty() {
-                    chapters.push(Chapter { table, scale, summary });
-                    break;
+                    scales.push(Chapter { table, scale, summary, begun: Vec::new() });
                 }
             }
+            chapters.extend(chosen(scales));
         }
         Ok(Self { chapters })
     }
@@ -42,13 +72,27 @@ impl Book {
         measured.find(|chapter| chapter.table.name == table)
     }
 
+    /// The scale at which `table` was run, unless its figures mean nothing.
+    pub(crate) fn scale(&self, table: &str) -> Option<Scale> {
+        self.chapter(table).map(|chapter| chapter.scale)
+    }
+
+    /// How many records a row of a store has.
+    pub(crate) fn records(&self, table: &str, row: &str) -> Option<u32> {
+        let row = self.chapter(table)?.table.rows.iter().find(|known| known.id == row)?;
+        match &row.job {
+            Job::Store { load, .. } => Some(load.records),
+            Job::Tkrzw { .. } => None,
+        }
+    }
+
     fn spread(&self, table: &str, row: &str, step: &str, measure: Measure) -> Option<Spread> {
         self.chapter(table)?.summary.spread(row, step, measure)
     }
 
     /// Operations per second of the last row of `table`, which is the largest, whose name begins and ends like this and
     /// that has figures.
-    pub(crate) fn rate(&self, table: &str, starts: &str, ends: &str, step: &str) -> Option<f64> {
+    pub(crate) fn rate(&self, table: &str, starts: &str, ends: &str, step: &str) -> Option<Spread> {
         self.rates(table, starts, [ends], step).map(|[rate]| rate)
     }
 
@@ -59,69 +103,63 @@ impl Book {
         starts: &str,
         ends: [&str; N],
         step: &str,
-    ) -> Option<[f64; N]> {
-        self.side_by_side(table, starts, ends, (step, Measure::OperationsPerSecond))
+    ) -> Option<[Spread; N]> {
+        let groups = self.groups(table, starts, ends, (step, Measure::OperationsPerSecond));
+        groups.last().map(|&(_, rates)| rates)
     }
 
-    /// The same, with the time until all was compacted.
-    pub(crate) fn settled<const N: usize>(
-        &self,
-        table: &str,
-        starts: &str,
-        ends: [&str; N],
-        step: &str,
-    ) -> Option<[f64; N]> {
-        self.side_by_side(table, starts, ends, (step, Measure::SettledPerSecond))
-    }
-
-    fn side_by_side<const N: usize>(
-        &self,
+    /// All such rows that have figures, in the order of the table, with what their names begin with.
+    pub(crate) fn groups<'a, const N: usize>(
+        &'a self,
         table: &str,
         starts: &str,
         ends: [&str; N],
         (step, measure): (&str, Measure),
-    ) -> Option<[f64; N]> {
-        let rows = self.chapter(table)?.table.rows.iter().rev();
-        let named = rows.filter(|row| row.id.starts_with(starts));
-        let mut stems = named.filter_map(|row| row.id.strip_suffix(ends.first()?));
-        stems.find_map(|stem| {
-            let mut medians = [0.0; N];
-            for (median, end) in medians.iter_mut().zip(ends) {
-                *median = self.spread(table, &format!("{stem}{end}"), step, measure)?.median;
-            }
-            Some(medians)
-        })
+    ) -> Vec<(&'a str, [Spread; N])> {
+        let Some(chapter) = self.chapter(table) else { return Vec::new() };
+        let named = chapter.table.rows.iter().filter(|row| row.id.starts_with(starts));
+        let stems = named.filter_map(|row| row.id.strip_suffix(ends.first()?));
+        let group = |stem| {
+            let spread = |end| self.spread(table, &format!("{stem}{end}"), step, measure);
+            let spreads: Vec<Spread> = ends.into_iter().map_while(spread).collect();
+            Some((stem, spreads.try_into().ok()?))
+        };
+        stems.filter_map(group).collect()
     }
 
     /// The first and the last eighth of the course of a step, in operations per second.
-    pub(crate) fn ends(&self, table: &str, row: &str, step: &str) -> Option<(f64, f64)> {
-        let measured = self.chapter(table)?.summary.middle(row, step)?;
-        let marks = &measured.marks;
-        let eighth = marks.len() / 8;
-        if eighth == 0 {
-            return None;
-        }
-        let part = measured.operations as f64 * eighth as f64 / marks.len() as f64;
-        let last = marks[marks.len() - 1] - marks[marks.len() - 1 - eighth];
-        Some((part / marks[eighth - 1], part / last))
+    pub(crate) fn ends(&self, table: &str, row: &str, step: &str) -> Option<[Spread; 2]> {
+        self.chapter(table)?.summary.ends(row, step)
     }
 
     /// All figures of a step, by row.
-    pub(crate) fn all(&self, table: &str, step: &str, measure: Measure) -> Vec<(&str, f64)> {
+    pub(crate) fn all(&self, table: &str, step: &str, measure: Measure) -> Vec<(&str, Spread)> {
         let Some(chapter) = self.chapter(table) else { return Vec::new() };
-        let rate = |id| self.spread(table, id, step, measure);
+        let spread = |id| self.spread(table, id, step, measure);
         let rows = chapter.table.rows.iter();
-        rows.filter_map(|row| Some((row.id.as_str(), rate(&row.id)?.median))).collect()
+        rows.filter_map(|row| Some((row.id.as_str(), spread(&row.id)?))).collect()
     }
+}
+
+/// Of the scales that a table was run at, from the smallest on, the one to show: the largest at which all of its rows were
+/// run, or, if there is none, the one of whose rows the largest share was. Smoke is shown if there is nothing else.
+fn chosen(mut scales: Vec<Chapter>) -> Option<Chapter> {
+    let worth = |chapter: &Chapter| (chapter.scale > Scale::Smoke, chapter.part().share());
+    let best = scales.iter().map(worth).reduce(|best, next| if next >= best { next } else { best });
+    let at = scales.iter().rposition(|chapter| Some(worth(chapter)) == best)?;
+    let begun = scales.drain(at + 1..).map(|larger| larger.part()).collect();
+    scales.pop().map(|chapter| Chapter { begun, ..chapter })
 }
 
 #[cfg(test)]
 pub(crate) mod made {
+    use tempfile::TempDir;
+
     use super::*;
     use crate::run::outcome::{Measured, Outcome};
     use crate::run::results::{End, Record};
 
-    /// A row of a table at the quick scale, one of its steps, and what was measured of it.
+    /// A row of a table, one of its steps, and what was measured of it in one run.
     pub(crate) struct Made {
         pub(crate) table: &'static str,
         pub(crate) row: String,
@@ -139,31 +177,78 @@ pub(crate) mod made {
         }
     }
 
-    /// The book of these results.
-    pub(crate) fn book(all: &[Made]) -> Book {
-        let dir = tempfile::tempdir().unwrap();
-        let results = Results::create(dir.path()).unwrap();
-        for Made { table, row: id, step } in all {
-            let known = tables::table(table, Scale::Quick).unwrap();
-            let row = known.rows.iter().find(|row| row.id == *id);
-            let row = row.unwrap_or_else(|| panic!("{table} has no row {id}"));
-            assert!(row.steps().contains(&step.name.as_str()), "{id} has no step {}", step.name);
-            let outcome = Outcome { steps: vec![step.clone()], close_seconds: 0.0 };
-            let (job, end) = (row.job.clone(), End::Measured(outcome));
-            let record = Record { row: id.clone(), scale: Scale::Quick, job, seconds: 1.0, end };
-            results.add(table, &record).unwrap();
+    /// Results that are added one by one.
+    pub(crate) struct Making {
+        _dir: TempDir,
+        pub(crate) results: Results,
+    }
+
+    impl Making {
+        pub(crate) fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let results = Results::create(dir.path()).unwrap();
+            Self { _dir: dir, results }
         }
-        Book::of(&results).unwrap()
+
+        /// A run of a row that is known at `scale`.
+        pub(crate) fn add(&self, scale: Scale, table: &str, id: &str, end: End) {
+            let known = tables::table(table, scale).unwrap();
+            let row = known.rows.iter().find(|row| row.id == id);
+            let row = row.unwrap_or_else(|| panic!("{table} has no row {id}"));
+            let job = row.job.clone();
+            let record = Record { row: id.to_owned(), scale, job, seconds: 1.0, end };
+            self.results.add(table, &record).unwrap();
+        }
+
+        /// A run of every row, with so many operations a second.
+        pub(crate) fn add_all(&self, scale: Scale, table: &str, rate: f64) {
+            for row in tables::table(table, scale).unwrap().rows {
+                let steps = row.steps().into_iter().map(|name| step(name, rate)).collect();
+                self.add(scale, table, &row.id, measured(steps));
+            }
+        }
+
+        pub(crate) fn book(&self) -> Book {
+            Book::of(&self.results).unwrap()
+        }
+    }
+
+    pub(crate) fn measured(steps: Vec<Measured>) -> End {
+        End::Measured(Outcome { steps, close_seconds: 0.0 })
+    }
+
+    /// The book of these results at a scale.
+    pub(crate) fn book_at(scale: Scale, all: &[Made]) -> Book {
+        let making = Making::new();
+        for Made { table, row, step } in all {
+            let known = tables::table(table, scale).unwrap();
+            let steps = known.rows.iter().find(|known| known.id == *row).map(Row::steps);
+            let is_known = steps.is_some_and(|steps| steps.contains(&step.name.as_str()));
+            assert!(is_known, "{row} has no step {}", step.name);
+            making.add(scale, table, row, measured(vec![step.clone()]));
+        }
+        making.book()
+    }
+
+    /// The same at the quick scale.
+    pub(crate) fn book(all: &[Made]) -> Book {
+        book_at(Scale::Quick, all)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::made::{Made, book, step};
+    use super::made::{Made, Making, book, measured, step};
+    use super::*;
     use crate::run::outcome::Measured;
+    use crate::run::results::End;
 
     fn made(table: &'static str, row: &str, rate: f64) -> Made {
         Made { table, row: row.to_owned(), step: step("put", rate) }
+    }
+
+    fn medians<const N: usize>(spreads: Option<[Spread; N]>) -> Option<[f64; N]> {
+        spreads.map(|spreads| spreads.map(|spread| spread.median))
     }
 
     #[test]
@@ -177,11 +262,15 @@ mod tests {
         ];
         let book = book(&known);
         let ends = ["/rocksdb", "/range"];
-        assert_eq!(book.rates("locks", "size-", ends, "put"), Some([32.0, 64.0]));
-        assert_eq!(book.rate("locks", "size-", "/rocksdb", "put"), Some(128.0));
-        assert_eq!(book.rate("locks", "size-", "/range-level", "put"), None);
-        assert_eq!(book.rate("locks", "size-", "/range", "get"), None);
+        assert_eq!(medians(book.rates("locks", "size-", ends, "put")), Some([32.0, 64.0]));
+        let rate = |ends, step| book.rate("locks", "size-", ends, step).map(|rate| rate.median);
+        assert_eq!(rate("/rocksdb", "put"), Some(128.0));
+        assert_eq!(rate("/range-level", "put"), None);
+        assert_eq!(rate("/range", "get"), None);
         assert_eq!(book.rate("peers", "", "rocksdb", "put"), None, "the table was not run");
+        let groups = book.groups("locks", "size-", ends, ("put", Measure::SettledPerSecond));
+        let stems: Vec<_> = groups.iter().map(|group| group.0).collect();
+        assert_eq!(stems, ["size-50k", "size-100k"]);
     }
 
     #[test]
@@ -191,8 +280,40 @@ mod tests {
         let row = "course-ascending".to_owned();
         let book = book(&[Made { table: "lsm-kv", row, step: course }]);
         assert_eq!(
-            book.ends("lsm-kv", "course-ascending", "put"),
-            Some((125_000.0 / 2.0, 125_000.0 / 8.0))
+            medians(book.ends("lsm-kv", "course-ascending", "put")),
+            Some([125_000.0 / 2.0, 125_000.0 / 8.0])
         );
+    }
+
+    #[test]
+    fn a_table_is_shown_at_the_largest_scale_that_is_whole() {
+        let making = Making::new();
+        making.add_all(Scale::Quick, "peers", 1000.0);
+        making.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1.0)]));
+        let chapter = making.book().chapters.remove(0);
+        assert_eq!(chapter.scale, Scale::Quick);
+        let of = chapter.table.rows.len();
+        assert_eq!(chapter.begun, [Part { scale: Scale::Full, rows: 1, of }]);
+        assert_eq!(chapter.part(), Part { scale: Scale::Quick, rows: of, of });
+        making.add_all(Scale::Full, "peers", 1000.0);
+        let chapter = making.book().chapters.remove(0);
+        assert_eq!((chapter.scale, &chapter.begun[..]), (Scale::Full, &[][..]));
+    }
+
+    #[test]
+    fn of_scales_that_are_not_whole_the_one_with_the_larger_share_is_shown() {
+        let making = Making::new();
+        making.add_all(Scale::Smoke, "peers", 1000.0);
+        making.add(Scale::Quick, "peers", "redb", measured(vec![step("put", 1.0)]));
+        // Smoke is whole, but its figures mean nothing.
+        assert_eq!(making.book().chapters[0].scale, Scale::Quick);
+        making.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1.0)]));
+        assert_eq!(making.book().chapters[0].scale, Scale::Full, "as many rows: the larger");
+        // What failed was run, what is missing need not be.
+        making.add(Scale::Quick, "peers", "fjall", End::Failed("full".to_owned()));
+        making.add(Scale::Full, "peers", "lmdb", End::Missing("not built in".to_owned()));
+        let chapter = making.book().chapters.remove(0);
+        assert_eq!(chapter.part(), Part { scale: Scale::Quick, rows: 2, of: 8 });
+        assert_eq!(chapter.begun, [Part { scale: Scale::Full, rows: 1, of: 7 }]);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::book::{Book, Chapter};
 use super::claims::{CLAIMS, Verdict};
 use super::svg::{STYLE, escape};
-use super::{counters, palette, plot, words};
+use super::{counters, judging, palette, plot, words};
 use crate::run::results::Machine;
 use crate::tables::Row;
 
@@ -79,24 +79,28 @@ fn head(page: &mut String, book: &Book, machine: &Machine) {
 }
 
 fn claims(page: &mut String, book: &Book) {
-    page.push_str("<h2 id=\"claims\">What the studies claim</h2>\n<ul class=\"claims\">\n");
+    put(
+        page,
+        format_args!(
+            "<h2 id=\"claims\">What the studies claim</h2>\n<p>{}</p>\n<ul class=\"claims\">",
+            escape(judging::RULE)
+        ),
+    );
     for claim in &CLAIMS {
-        let (class, verdict, figures) = match claim.verdict(book) {
-            Verdict::Holds(figures) => ("holds", "Holds here", figures),
-            Verdict::DoesNotHold(figures) => ("broken", "Does not hold here", figures),
-            Verdict::NotRun => (
-                "open",
-                "Not measured",
-                "its rows were not run, or to no more than smoke, or a system is missing".into(),
-            ),
+        let verdict = claim.verdict(book);
+        let class = match verdict {
+            Verdict::Holds(_) => "holds",
+            Verdict::DoesNotHold(_) => "broken",
+            Verdict::CannotBeTold(_) | Verdict::Smaller | Verdict::NotRun => "open",
         };
         put(
             page,
             format_args!(
-                "<li class=\"{class}\">{} <span class=\"soft\">(seed {})</span><br><span class=\"verdict\">{verdict}</span>: {}.</li>",
+                "<li class=\"{class}\">{} <span class=\"soft\">(seed {})</span><br><span class=\"verdict\">{}</span>: {}.</li>",
                 escape(claim.text),
                 claim.study,
-                escape(&figures)
+                verdict.name(),
+                escape(verdict.figures())
             ),
         );
     }
@@ -104,12 +108,15 @@ fn claims(page: &mut String, book: &Book) {
 }
 
 fn chapter(page: &mut String, chapter: &Chapter) {
-    let Chapter { table, scale, summary } = chapter;
+    let Chapter { table, summary, .. } = chapter;
     put(page, format_args!("<h2 id=\"{}\">{}</h2>", table.name, escape(table.title)));
     put(page, format_args!("<p>{}</p>", escape(table.about)));
     put(
         page,
-        format_args!("<p class=\"soft\">{}</p>\n<div class=\"figures\">", words::scale(*scale)),
+        format_args!(
+            "<p class=\"soft\">{}</p>\n<div class=\"figures\">",
+            escape(&words::scale(chapter))
+        ),
     );
     for figure in &table.figures {
         let Some(svg) = plot::draw(figure, table, summary) else { continue };
@@ -171,9 +178,10 @@ fn figures(page: &mut String, chapter: &Chapter, group: &[Row]) {
             put(
                 page,
                 format_args!(
-                    "<tr><td><span class=\"dot\" style=\"background:{colour}\"></span>{}</td><td colspan=\"10\">{}</td></tr>",
+                    "<tr><td><span class=\"dot\" style=\"background:{colour}\"></span>{}</td><td colspan=\"{}\">{}</td></tr>",
                     escape(&row.label),
-                    escape(trouble)
+                    words::COLUMNS.len() - 1,
+                    escape(&trouble)
                 ),
             );
             continue;
@@ -184,7 +192,7 @@ fn figures(page: &mut String, chapter: &Chapter, group: &[Row]) {
                 format!(
                     "<span class=\"dot\" style=\"background:{colour}\"></span>{}<br><span class=\"soft\">{}</span>",
                     escape(&label),
-                    escape(&words::setting(row))
+                    escape(&words::setting(&chapter.summary, row))
                 )
             } else {
                 String::new()

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::book::{Book, Chapter};
-use super::claims::{CLAIMS, Verdict};
-use super::{counters, plot, svg, words};
+use super::claims::CLAIMS;
+use super::{counters, judging, plot, svg, words};
 use crate::run::results::Machine;
 use crate::tables::Row;
 
@@ -18,13 +18,11 @@ pub(crate) fn page(book: &Book, machine: &Machine) -> (String, Vec<Plot>) {
         put(&mut page, format_args!("- {name}: {value}"));
     }
     put(&mut page, format_args!("\n{}\n\n## What the studies claim\n", words::READING));
+    put(&mut page, format_args!("{}\n", judging::RULE));
     put(&mut page, format_args!("| seed | claim | here |\n|---|---|---|"));
     for claim in &CLAIMS {
-        let verdict = match claim.verdict(book) {
-            Verdict::Holds(figures) => format!("**holds here**: {figures}"),
-            Verdict::DoesNotHold(figures) => format!("**does not hold here**: {figures}"),
-            Verdict::NotRun => "not measured".to_owned(),
-        };
+        let verdict = claim.verdict(book);
+        let verdict = format!("**{}**: {}", verdict.name().to_lowercase(), verdict.figures());
         put(
             &mut page,
             format_args!("| {} | {} | {} |", claim.study, cell(claim.text), cell(&verdict)),
@@ -48,10 +46,10 @@ fn cell(text: &str) -> String {
 }
 
 fn chapter(page: &mut String, chapter: &Chapter, plots: &mut Vec<Plot>) {
-    let Chapter { table, scale, summary } = chapter;
+    let Chapter { table, summary, .. } = chapter;
     put(
         page,
-        format_args!("\n## {}\n\n{}\n\n{}\n", table.title, table.about, words::scale(*scale)),
+        format_args!("\n## {}\n\n{}\n\n{}\n", table.title, table.about, words::scale(chapter)),
     );
     for figure in &table.figures {
         let Some(drawn) = plot::draw(figure, table, summary) else { continue };
@@ -96,12 +94,19 @@ fn chapter(page: &mut String, chapter: &Chapter, plots: &mut Vec<Plot>) {
 fn figures(page: &mut String, chapter: &Chapter, row: &Row) {
     if let Some(trouble) = chapter.summary.trouble(&row.id) {
         let empty = " |".repeat(words::COLUMNS.len() - 1);
-        put(page, format_args!("| {} |{empty} {} |", cell(&row.label), cell(trouble)));
+        put(page, format_args!("| {} |{empty} {} |", cell(&row.label), cell(&trouble)));
         return;
     }
     for step in row.steps() {
         let cells = words::cells(&chapter.summary, row, step).map(|text| cell(&text));
-        put(page, format_args!("| {} | {} |", cells.join(" | "), cell(&words::setting(row))));
+        put(
+            page,
+            format_args!(
+                "| {} | {} |",
+                cells.join(" | "),
+                cell(&words::setting(&chapter.summary, row))
+            ),
+        );
     }
 }
 

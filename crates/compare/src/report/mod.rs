@@ -4,6 +4,7 @@ mod book;
 mod claims;
 mod counters;
 mod html;
+mod judging;
 mod markdown;
 mod numbers;
 mod palette;

@@ -17,10 +17,12 @@ pub(crate) struct Summary {
 /// What is known of one row.
 #[derive(Debug, Default)]
 struct Runs {
-    /// The steps of each run.
+    /// The steps of each run that succeeded.
     outcomes: Vec<Vec<Measured>>,
-    /// Why there are none, by the last try.
-    trouble: Option<String>,
+    /// Why others failed, in the order in which they did.
+    failures: Vec<String>,
+    /// Why the system could not be run at all.
+    missing: Option<String>,
 }
 
 /// A median and its surroundings.
@@ -33,13 +35,35 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
         let runs = values.len();
         // Of an even number the mean of the two in the middle.
         let median = (values[(runs - 1) / 2] + values[runs / 2]) / 2.0;
         Some(Self { median, least, most, runs })
+    }
+
+    /// How many times another it is: the least is that of its least to the most of the other.
+    pub(crate) fn over(self, other: Self) -> Self {
+        Self {
+            median: self.median / other.median,
+            least: self.least / other.most,
+            most: self.most / other.least,
+            runs: self.runs.min(other.runs),
+        }
+    }
+
+    /// The mean of several.
+    pub(crate) fn mean(all: &[Self]) -> Option<Self> {
+        let mean = |of: fn(&Self) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        let runs = all.iter().map(|spread| spread.runs).min()?;
+        Some(Self {
+            median: mean(|spread| spread.median),
+            least: mean(|spread| spread.least),
+            most: mean(|spread| spread.most),
+            runs,
+        })
     }
 }
 
@@ -57,8 +81,8 @@ impl Summary {
             let runs = summary.rows.entry(record.row).or_default();
             match record.end {
                 End::Measured(outcome) => runs.outcomes.push(outcome.steps),
-                End::Failed(why) => runs.trouble = Some(format!("failed: {why}")),
-                End::Missing(why) => runs.trouble = Some(why),
+                End::Failed(why) => runs.failures.push(why),
+                End::Missing(why) => runs.missing = Some(why),
             }
         }
         summary
@@ -100,11 +124,52 @@ impl Summary {
         steps.get(steps.len() / 2).copied()
     }
 
-    /// Why a row has no figures.
-    pub(crate) fn trouble(&self, row: &str) -> Option<&str> {
-        let runs = self.rows.get(row)?;
-        runs.trouble.as_deref().filter(|_| runs.outcomes.is_empty())
+    /// The first and the last eighth of the course of a step, in operations per second.
+    pub(crate) fn ends(&self, row: &str, step: &str) -> Option<[Spread; 2]> {
+        let ends: Vec<_> = self.steps(row, step).filter_map(ends).collect();
+        let of = |which: usize| Spread::of(ends.iter().map(|ends| ends[which]).collect());
+        Some([of(0)?, of(1)?])
     }
+
+    /// How many runs of a row succeeded.
+    pub(crate) fn succeeded(&self, row: &str) -> usize {
+        self.rows.get(row).map_or(0, |runs| runs.outcomes.len())
+    }
+
+    /// Why runs of a row failed, in the order in which they did.
+    pub(crate) fn failures(&self, row: &str) -> &[String] {
+        self.rows.get(row).map_or(&[], |runs| &runs.failures)
+    }
+
+    /// Whether a row cannot be run here.
+    pub(crate) fn is_missing(&self, row: &str) -> bool {
+        let is_missing = |runs: &Runs| runs.missing.is_some() && runs.failures.is_empty();
+        self.succeeded(row) == 0 && self.rows.get(row).is_some_and(is_missing)
+    }
+
+    /// Why a row has no figures.
+    pub(crate) fn trouble(&self, row: &str) -> Option<String> {
+        let runs = self.rows.get(row).filter(|runs| runs.outcomes.is_empty())?;
+        match &runs.failures[..] {
+            [] => runs.missing.clone(),
+            [first, ..] => {
+                let all = runs.failures.len();
+                Some(format!("{all} of {all} runs failed, the first with: {first}"))
+            }
+        }
+    }
+}
+
+/// The first and the last eighth of the course of one run, in operations per second.
+fn ends(measured: &Measured) -> Option<[f64; 2]> {
+    let marks = &measured.marks;
+    let eighth = marks.len() / 8;
+    if eighth == 0 {
+        return None;
+    }
+    let part = measured.operations as f64 * eighth as f64 / marks.len() as f64;
+    let last = marks[marks.len() - 1] - marks[marks.len() - 1 - eighth];
+    Some([part / marks[eighth - 1], part / last])
 }
 
 /// The medians of a table, one line of JSON for each step of each row.
@@ -135,6 +200,8 @@ fn line(table: &Table, summary: &Summary, row: &Row, step: &str) -> String {
         "inside_the_clock": row.inside(),
         "step": step,
         "runs": spread.map_or(0, |spread| spread.runs),
+        "failed_runs": summary.failures(&row.id).len(),
+        "first_failure": summary.failures(&row.id).first(),
         "ops_per_second": spread.map(|spread| spread.median),
         "ops_per_second_min": spread.map(|spread| spread.least),
         "ops_per_second_max": spread.map(|spread| spread.most),

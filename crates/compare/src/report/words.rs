@@ -1,5 +1,6 @@
 //! What both kinds of pages say in words.
 
+use super::book::{Chapter, Part};
 use super::numbers::{short, times};
 use super::plot;
 use super::summary::Summary;
@@ -11,8 +12,7 @@ pub(crate) const TITLE: &str = "Turbidite and its studies, side by side";
 /// How to read the figures.
 pub(crate) const READING: &str = "Each system ran in a process of its own, and the systems of a workload took turns. A figure is \
 the median of its runs; behind it, or as a thin line, are the least and the most. A diamond is the figure that a study gave \
-for its own machine: it is there to compare shapes with, not machines. Figures that are worse than a peer's are shown like all \
-others.";
+for its own machine: it is there to compare shapes with, not machines. Figures that are worse than a peer's are shown like all others.";
 
 /// The machine, as names and values.
 pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
@@ -27,19 +27,46 @@ pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What a scale is worth.
-pub(crate) fn scale(scale: Scale) -> &'static str {
-    match scale {
-        Scale::Smoke => "A smoke run: it shows that everything runs, and its figures mean nothing.",
-        Scale::Quick => "A quick run: smaller than the study, medians of three.",
-        Scale::Full => "A full run: the sizes of the study, medians of three.",
+/// What the figures of a chapter are worth: its scale, how often its rows were run, and what of it was not.
+pub(crate) fn scale(chapter: &Chapter) -> String {
+    let runs = runs(chapter);
+    let mut words = match chapter.scale {
+        Scale::Smoke => {
+            "A smoke run: it shows that everything runs, and its figures mean nothing.".to_owned()
+        }
+        Scale::Quick => format!("A quick run: smaller than the study, {runs}."),
+        Scale::Full => format!("A full run: the sizes of the study, {runs}."),
+    };
+    let Part { rows, of, .. } = chapter.part();
+    if rows < of {
+        words += &format!(" Of its {of} rows {rows} were run.");
+    }
+    for Part { scale, rows, of } in &chapter.begun {
+        let name = scale.name();
+        words +=
+            &format!(" A {name} run was begun, with {rows} of its {of} rows, and is not shown.");
+    }
+    words
+}
+
+/// How many runs medians are of.
+fn runs(chapter: &Chapter) -> String {
+    let rows = chapter.table.rows.iter();
+    let counts = rows.map(|row| chapter.summary.succeeded(&row.id)).filter(|&count| count > 0);
+    let (least, most) =
+        counts.fold((usize::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
+    match (least, most) {
+        (_, 0 | 1) => "one run of each row".to_owned(),
+        (least, most) if least == most => format!("medians of {most} runs"),
+        (least, most) => format!("medians of {least} to {most} runs, as each row says"),
     }
 }
 
 /// The columns of a table of figures.
-pub(crate) const COLUMNS: [&str; 11] = [
+pub(crate) const COLUMNS: [&str; 12] = [
     "system",
     "step",
+    "runs",
     "ops/s",
     "least–most",
     "study",
@@ -52,7 +79,7 @@ pub(crate) const COLUMNS: [&str; 11] = [
 ];
 
 /// The cells of a step of a row; empty where there is nothing to say.
-pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 11] {
+pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 12] {
     let spread = summary.spread(&row.id, step, Measure::OperationsPerSecond);
     let of = |measure| {
         summary.spread(&row.id, step, measure).map_or(String::new(), |found| short(found.median))
@@ -67,6 +94,7 @@ pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 11] {
     [
         row.label.clone(),
         step.to_owned(),
+        tries(summary, row),
         spread.map_or_else(|| "–".to_owned(), |found| short(found.median)),
         spread
             .filter(|found| found.runs > 1)
@@ -81,12 +109,69 @@ pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 11] {
     ]
 }
 
-/// How a row is set up: memory, durability and what else is in its clock.
-pub(crate) fn setting(row: &Row) -> String {
+/// How many runs of a row succeeded, and of how many if some failed.
+fn tries(summary: &Summary, row: &Row) -> String {
+    let succeeded = summary.succeeded(&row.id);
+    match summary.failures(&row.id).len() {
+        0 => succeeded.to_string(),
+        failed => format!("{succeeded} of {}", succeeded + failed),
+    }
+}
+
+/// How a row is set up: memory, durability and what else is in its clock; and which of its runs failed.
+pub(crate) fn setting(summary: &Summary, row: &Row) -> String {
     let mut words = format!("memory: {}; durability: {}", row.memory(), row.durability());
     if !row.inside().is_empty() {
         words += "; ";
         words += row.inside();
     }
+    let failures = summary.failures(&row.id);
+    if let Some(first) = failures.first() {
+        let (failed, all) = (failures.len(), failures.len() + summary.succeeded(&row.id));
+        words += &format!("; {failed} of {all} runs failed, the first with: {first}");
+    }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::book::made::{Making, measured, step};
+    use super::*;
+    use crate::run::results::End;
+
+    #[test]
+    fn a_row_says_which_of_its_runs_failed() {
+        let making = Making::new();
+        let run = || measured(vec![step("put", 1000.0)]);
+        for end in
+            [run(), End::Failed("no space".to_owned()), End::Failed("lost".to_owned()), run()]
+        {
+            making.add(Scale::Quick, "peers", "redb", end);
+        }
+        making.add(Scale::Quick, "peers", "lmdb", End::Failed("no space".to_owned()));
+        let chapter = making.book().chapters.remove(0);
+        let row = |id| chapter.table.rows.iter().find(|row| row.id == id).unwrap();
+        let cells = cells(&chapter.summary, row("redb"), "put");
+        assert_eq!(cells[2], "2 of 4");
+        let words = setting(&chapter.summary, row("redb"));
+        assert!(words.ends_with("; 2 of 4 runs failed, the first with: no space"), "{words}");
+        assert_eq!(chapter.summary.trouble("redb"), None);
+        let trouble = chapter.summary.trouble("lmdb").unwrap();
+        assert_eq!(trouble, "1 of 1 runs failed, the first with: no space");
+    }
+
+    #[test]
+    fn medians_are_of_as_many_runs_as_there_were() {
+        let making = Making::new();
+        let words = || scale(&making.book().chapters[0]);
+        making.add_all(Scale::Quick, "peers", 1000.0);
+        assert_eq!(words(), "A quick run: smaller than the study, one run of each row.");
+        making.add_all(Scale::Quick, "peers", 1000.0);
+        assert_eq!(words(), "A quick run: smaller than the study, medians of 2 runs.");
+        making.add(Scale::Quick, "peers", "redb", measured(vec![step("put", 1000.0)]));
+        assert!(words().ends_with("medians of 2 to 3 runs, as each row says."), "{}", words());
+        making.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1000.0)]));
+        let begun = " A full run was begun, with 1 of its 8 rows, and is not shown.";
+        assert!(words().ends_with(begun), "{}", words());
+    }
 }
