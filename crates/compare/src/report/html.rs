@@ -121,8 +121,9 @@ fn chapter(page: &mut String, chapter: &Chapter) {
     for figure in &table.figures {
         let Some(svg) = plot::draw(figure, table, summary) else { continue };
         put(page, format_args!("<figure><h3>{}</h3>\n{svg}", escape(&figure.title)));
-        if !figure.caption.is_empty() {
-            put(page, format_args!("<figcaption>{}</figcaption>", escape(&figure.caption)));
+        let caption = plot::caption(figure, table, summary);
+        if !caption.is_empty() {
+            put(page, format_args!("<figcaption>{}</figcaption>", escape(&caption)));
         }
         page.push_str("</figure>\n");
     }

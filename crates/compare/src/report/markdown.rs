@@ -55,8 +55,9 @@ fn chapter(page: &mut String, chapter: &Chapter, plots: &mut Vec<Plot>) {
         let Some(drawn) = plot::draw(figure, table, summary) else { continue };
         let file = format!("{}-{}.svg", table.name, slug(&figure.title));
         put(page, format_args!("![{}](plots/{file})\n", figure.title));
-        if !figure.caption.is_empty() {
-            put(page, format_args!("{}\n", figure.caption));
+        let caption = plot::caption(figure, table, summary);
+        if !caption.is_empty() {
+            put(page, format_args!("{caption}\n"));
         }
         plots.push((file, svg::standalone(&drawn)));
     }

@@ -5,6 +5,7 @@ mod claims;
 mod counters;
 mod html;
 mod judging;
+mod latency;
 mod markdown;
 mod numbers;
 mod palette;

@@ -1,5 +1,6 @@
 //! Draws the figures of a table from what was measured.
 
+use super::latency;
 use super::numbers::Axis;
 use super::summary::Summary;
 use super::svg::{self, Axes, Bar, Block, Line};
@@ -23,7 +24,11 @@ pub(crate) fn draw(figure: &Figure, table: &Table, summary: &Summary) -> Option<
             draw_lines(figure, Axis::over(&xs.collect::<Vec<_>>(), false), &lines, None)
         }
         Kind::Latencies => {
-            let lines = each(figure, table, |point| latencies(summary, point));
+            let left_out = left_out(figure, table, summary);
+            let lines = each(figure, table, |point| match left_out.contains(&point) {
+                true => Vec::new(),
+                false => latencies(summary, point),
+            });
             let most = lines.iter().flat_map(|line| &line.points).map(|point| point.0);
             let most = most.fold(1.0, f64::max);
             let ticks: Vec<f64> = std::iter::once(0.301)
@@ -158,6 +163,34 @@ fn latencies(summary: &Summary, point: &Point) -> Vec<(f64, f64)> {
     known.map(|&(share, latency)| (rare(share), latency)).filter(|point| point.1 > 0.0).collect()
 }
 
+/// The points of a figure of latencies that are means of several operations, where others are of single ones.
+fn left_out<'a>(figure: &'a Figure, table: &Table, summary: &Summary) -> Vec<&'a Point> {
+    if figure.kind != Kind::Latencies {
+        return Vec::new();
+    }
+    let known = figure.points.iter().filter(|point| !latencies(summary, point).is_empty());
+    let is_single = |point: &&Point| {
+        let row = row_of(table, &point.row);
+        row.and_then(|row| latency::shared(row, &point.step)).is_none_or(|count| count == 1)
+    };
+    let (single, means): (Vec<_>, Vec<_>) = known.partition(is_single);
+    if single.is_empty() { Vec::new() } else { means }
+}
+
+/// What to see in a figure, and what is not in it.
+pub(crate) fn caption(figure: &Figure, table: &Table, summary: &Summary) -> String {
+    let left_out = left_out(figure, table, summary);
+    if left_out.is_empty() {
+        return figure.caption.clone();
+    }
+    let names: Vec<_> = left_out.into_iter().map(|point| point.series.as_str()).collect();
+    let note = format!(
+        "Left out, as their latencies are means of several operations: {}.",
+        names.join("; ")
+    );
+    format!("{} {note}", figure.caption).trim_start().to_owned()
+}
+
 fn share_text(rare: f64) -> String {
     match rare {
         ..0.5 => "half".to_owned(),
@@ -187,4 +220,32 @@ fn draw_lines(
 /// How a figure of ours stands to one of a study or a peer, in words: more than one is better than it.
 pub(crate) fn ratio(measure: Measure, ours: f64, theirs: f64) -> f64 {
     if measure.more_is_better() { ours / theirs } else { theirs / ours }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::book::made::{Making, measured, step};
+    use super::*;
+    use crate::tables::Scale;
+
+    #[test]
+    fn latencies_of_batches_are_not_drawn_beside_those_of_single_operations() {
+        let making = Making::new();
+        let mut run = step("put", 1000.0);
+        run.latency.curve = vec![(0.5, 1.0), (0.999, 2.0)];
+        making.add(Scale::Quick, "peers", "redb", measured(vec![run.clone()]));
+        let draw_puts = || {
+            let chapter = making.book().chapters.remove(0);
+            let mut figures = chapter.table.figures.iter();
+            let figure = figures.find(|figure| figure.title == "How long puts take").unwrap();
+            let svg = draw(figure, &chapter.table, &chapter.summary).unwrap();
+            (svg, caption(figure, &chapter.table, &chapter.summary))
+        };
+        let (svg, words) = draw_puts();
+        assert!(svg.contains("redb") && words.is_empty(), "it is alone: {words}");
+        making.add(Scale::Quick, "peers", "rocksdb", measured(vec![run]));
+        let (svg, words) = draw_puts();
+        assert!(svg.contains("RocksDB") && !svg.contains("redb"), "{svg}");
+        assert!(words.starts_with("Left out") && words.ends_with(": redb, 1000 a transaction."));
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::book::{Chapter, Part};
 use super::numbers::{short, times};
-use super::plot;
 use super::summary::Summary;
+use super::{latency, plot};
 use crate::run::results::Machine;
 use crate::tables::{Measure, Row, Scale};
 
@@ -12,7 +12,9 @@ pub(crate) const TITLE: &str = "Turbidite and its studies, side by side";
 /// How to read the figures.
 pub(crate) const READING: &str = "Each system ran in a process of its own, and the systems of a workload took turns. A figure is \
 the median of its runs; behind it, or as a thin line, are the least and the most. A diamond is the figure that a study gave \
-for its own machine: it is there to compare shapes with, not machines. Figures that are worse than a peer's are shown like all others.";
+for its own machine: it is there to compare shapes with, not machines. Operations that were done together, or that share one \
+look at the clock, are each taken to have lasted as long as their mean: latencies that are such means say so, and are no \
+latencies of single operations. Figures that are worse than a peer's are shown like all others.";
 
 /// The machine, as names and values.
 pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
@@ -63,7 +65,7 @@ fn runs(chapter: &Chapter) -> String {
 }
 
 /// The columns of a table of figures.
-pub(crate) const COLUMNS: [&str; 12] = [
+pub(crate) const COLUMNS: [&str; 13] = [
     "system",
     "step",
     "runs",
@@ -73,13 +75,14 @@ pub(crate) const COLUMNS: [&str; 12] = [
     "to study",
     "p50 µs",
     "p99.9 µs",
+    "latency is of",
     "written/put",
     "disk/live",
     "peak MiB",
 ];
 
 /// The cells of a step of a row; empty where there is nothing to say.
-pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 12] {
+pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 13] {
     let spread = summary.spread(&row.id, step, Measure::OperationsPerSecond);
     let of = |measure| {
         summary.spread(&row.id, step, measure).map_or(String::new(), |found| short(found.median))
@@ -87,6 +90,7 @@ pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 12] {
     let latency = |share| {
         summary.latency(&row.id, step, share).map_or(String::new(), |found| short(found.median))
     };
+    let shared = latency::shared(row, step).filter(|_| !latency(0.5).is_empty());
     let study = row.seed_of(step);
     let ratio = spread
         .zip(study)
@@ -103,6 +107,10 @@ pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 12] {
         ratio.map_or(String::new(), times),
         latency(0.5),
         latency(0.999),
+        shared.map_or(String::new(), |count| match count {
+            ..=1 => "1".to_owned(),
+            _ => format!("mean of {count}"),
+        }),
         of(Measure::WriteAmplification),
         of(Measure::SpaceAmplification),
         of(Measure::Resident),
@@ -173,5 +181,26 @@ mod tests {
         making.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1000.0)]));
         let begun = " A full run was begun, with 1 of its 8 rows, and is not shown.";
         assert!(words().ends_with(begun), "{}", words());
+    }
+
+    #[test]
+    fn latencies_that_are_means_say_so() {
+        let making = Making::new();
+        let mut run = step("put", 1000.0);
+        run.latency.mean = 1.0;
+        run.latency.curve = vec![(0.5, 1.0), (0.999, 2.0)];
+        for (table, id) in [("peers", "redb"), ("peers", "rocksdb"), ("scale", "1M/rocksdb")] {
+            making.add(Scale::Quick, table, id, measured(vec![run.clone()]));
+        }
+        let book = making.book();
+        let said = |chapter: usize, id: &str, step| {
+            let Chapter { table, summary, .. } = &book.chapters[chapter];
+            let row = table.rows.iter().find(|row| row.id == id).unwrap();
+            cells(summary, row, step)[9].clone()
+        };
+        assert_eq!(said(0, "redb", "put"), "mean of 1000");
+        assert_eq!(said(0, "rocksdb", "put"), "1");
+        assert_eq!(said(0, "rocksdb", "get"), "", "it was not measured");
+        assert_eq!(said(1, "1M/rocksdb", "put"), "mean of 16");
     }
 }
