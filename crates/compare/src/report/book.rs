@@ -56,7 +56,7 @@ impl Book {
             let mut scales = Vec::new();
             for scale in [Scale::Smoke, Scale::Quick, Scale::Full] {
                 let table = tables::table(name, scale)?;
-                let summary = Summary::of(&table, results, scale);
+                let summary = Summary::of(&table, results, scale)?;
                 if !summary.is_empty() {
                     scales.push(Chapter { table, scale, summary, begun: Vec::new() });
                 }
@@ -196,7 +196,8 @@ pub(crate) mod made {
             let row = known.rows.iter().find(|row| row.id == id);
             let row = row.unwrap_or_else(|| panic!("{table} has no row {id}"));
             let job = row.job.clone();
-            let record = Record { row: id.to_owned(), scale, job, seconds: 1.0, end };
+            let (row, build) = (id.to_owned(), String::new());
+            let record = Record { row, scale, job, seconds: 1.0, build, end };
             self.results.add(table, &record).unwrap();
         }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
+use crate::failure::Result;
 use crate::run::outcome::Measured;
 use crate::run::results::{End, Results};
 use crate::tables::{Measure, Row, Scale, Table};
@@ -69,11 +70,11 @@ impl Spread {
 
 impl Summary {
     /// The runs that are kept of `table`.
-    pub(crate) fn of(table: &Table, results: &Results, scale: Scale) -> Self {
+    pub(crate) fn of(table: &Table, results: &Results, scale: Scale) -> Result<Self> {
         let known: HashMap<&str, &Row> =
             table.rows.iter().map(|row| (row.id.as_str(), row)).collect();
         let mut summary = Self::default();
-        for record in results.read(table.name) {
+        for record in results.read(table.name)? {
             let is_of = known.get(record.row.as_str()).is_some_and(|row| row.job == record.job);
             if !is_of || record.scale != scale {
                 continue;
@@ -85,7 +86,7 @@ impl Summary {
                 End::Missing(why) => runs.missing = Some(why),
             }
         }
-        summary
+        Ok(summary)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -173,8 +174,8 @@ fn ends(measured: &Measured) -> Option<[f64; 2]> {
 }
 
 /// The medians of a table, one line of JSON for each step of each row.
-pub(crate) fn as_lines(table: &Table, results: &Results, scale: Scale) -> String {
-    let summary = Summary::of(table, results, scale);
+pub(crate) fn as_lines(table: &Table, results: &Results, scale: Scale) -> Result<String> {
+    let summary = Summary::of(table, results, scale)?;
     let mut lines = String::new();
     for row in &table.rows {
         for step in row.steps() {
@@ -182,7 +183,7 @@ pub(crate) fn as_lines(table: &Table, results: &Results, scale: Scale) -> String
             lines.push('\n');
         }
     }
-    lines
+    Ok(lines)
 }
 
 fn line(table: &Table, summary: &Summary, row: &Row, step: &str) -> String {
