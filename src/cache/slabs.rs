@@ -361,9 +361,6 @@ impl Blank {
     }
 }
 
-// SAFETY: the pointer is to a frame that is the blank's alone.
-unsafe impl Send for Blank {}
-
 impl<P> fmt::Debug for Slabs<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slabs({} blocks in {} slabs)", self.occupied, self.resident)
