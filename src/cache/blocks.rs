@@ -410,6 +410,59 @@ mod tests {
         }
     }
 
+    /// What a block holds: its number, and how often it was written, all over.
+    fn stamped(number: usize, version: u8, len: usize) -> Vec<u8> {
+        let stamp = [number as u8, (number >> 8) as u8, version];
+        stamp.into_iter().cycle().take(len).collect()
+    }
+
+    #[test]
+    fn views_stay_as_they_are_while_blocks_come_and_go_and_move() {
+        let cache = Arc::new(BlockCache::new(2 << 20));
+        // A file for each thread, whose blocks it writes anew and so drops, and which all read.
+        let files: Vec<_> = (0..4).map(|_| FileBlocks::new(Arc::clone(&cache), 1000)).collect();
+        let is_whole =
+            |number: usize, view: &View| view[..] == stamped(number, view[2], view.len())[..];
+        std::thread::scope(|scope| {
+            for own in 0..4_usize {
+                let (files, cache) = (&files, &cache);
+                scope.spawn(move || {
+                    let mut rng = crate::base::rng::Rng::new(own as u64);
+                    let mut versions = vec![0_u8; 1000];
+                    let mut held = Vec::new();
+                    for turn in 0..30_000 {
+                        let number = (rng.next() % 1000) as usize;
+                        // Lengths of three kinds, and some too large for slabs.
+                        let len = [900, 4100, 4300, 9000, 40_000][number % 5] + number % 50;
+                        let from = (rng.next() % 4) as usize;
+                        if from == own {
+                            files[own].remove(number);
+                            versions[number] = versions[number].wrapping_add(1);
+                            files[own].insert(number, &stamped(number, versions[number], len));
+                        } else if let Some(view) = files[from].get(number) {
+                            assert!(is_whole(number, &view) && view.len() == len);
+                            held.push((number, view));
+                        }
+                        if let Some(view) = files[own].get(number) {
+                            assert_eq!(view[2], versions[number], "it is not the last one written");
+                        }
+                        match turn % 100 {
+                            0 => cache.set_capacity((rng.next() % 8) << 18),
+                            50 => held
+                                .drain(..)
+                                .for_each(|(number, view)| assert!(is_whole(number, &view))),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        drop(files);
+        cache.set_capacity(1);
+        cache.set_capacity(0);
+        assert_eq!((cache.memory(), cache.blocks()), (0, 0));
+    }
+
     #[test]
     fn many_threads_keep_the_books() {
         let cache = Arc::new(BlockCache::new(50 * WEIGHT));
