@@ -1,5 +1,5 @@
 //! Errors of the file system at every call of a workload: one errno after the other, once and until the disk is repaired, full disks, failed
-//! syncs, damaged reads, and storms of errors everywhere.
+//! syncs, damaged reads, storms of errors everywhere, and calls that take long.
 //!
 //! Whatever fails, what was acknowledged stays readable, survives the reopening, and survives a power loss if
 //! it was synced; a write that failed is there whole or not at all; and once the disk is repaired the store goes on.
@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{Database, Durability, Error, ErrorKind, Layer, Result};
@@ -40,8 +41,10 @@ const SHORT: usize = 37;
 const MISPLACED: u64 = 4096;
 /// Background threads, wherever it is tried.
 const THREADS: usize = 2;
-/// How many storms there are for each setting.
+/// How many storms there are for each setting, and how many disks that are slow.
 const STORMS: u64 = 20;
+/// So long a call takes that is slow.
+const SLOW: Duration = Duration::from_millis(1);
 /// How much room there is on disks that become full.
 const ROOMS: [u64; 3] = [0, 20_000, 200_000];
 /// Parts of the names of files whose sync is lost.
@@ -83,6 +86,13 @@ pub enum Trouble {
         /// Which ones.
         seed: u64,
     },
+    /// One call in so many takes long, of any kind, and nothing fails.
+    Slow {
+        /// With more calls it is less slow.
+        calls: u64,
+        /// Which ones.
+        seed: u64,
+    },
 }
 
 impl Trouble {
@@ -102,6 +112,7 @@ impl Trouble {
             Self::LostSync { name, .. } => format!("sync lost:{}", name.trim_start_matches('.')),
             Self::Full { .. } => "any full-disk".into(),
             Self::Storm { .. } => "any storm".into(),
+            Self::Slow { .. } => "any slow".into(),
         }
     }
 }
@@ -150,6 +161,7 @@ impl fmt::Display for Trouble {
             Self::LostSync { step, name } => write!(f, "lost-sync:{step}:{name}"),
             Self::Full { step, room } => write!(f, "full:{step}:{room}"),
             Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
+            Self::Slow { calls, seed } => write!(f, "slow:{calls}:{seed}"),
         }
     }
 }
@@ -187,6 +199,9 @@ impl FromStr for CaseId {
                 }
                 ["storm", calls, seed] => {
                     Trouble::Storm { calls: calls.parse().ok()?, seed: seed.parse().ok()? }
+                }
+                ["slow", calls, seed] => {
+                    Trouble::Slow { calls: calls.parse().ok()?, seed: seed.parse().ok()? }
                 }
                 [operation, after, times @ ("once" | "always"), effect] => Trouble::Call {
                     operation: Operation::ALL
@@ -296,6 +311,8 @@ impl Run {
     fn tell(&mut self, what: &str, error: &Error) {
         let text = format!("{what}: {error:?}");
         assert!(!text.contains("panic"), "{text}");
+        let is_slow = matches!(self.trouble, Some(Trouble::Slow { .. }));
+        assert!(!is_slow, "the disk is only slow, but: {text}");
         let may_be_damage = self.trouble.is_some_and(Trouble::is_damage);
         let is_damage = error.kind() == ErrorKind::Corruption;
         assert!(may_be_damage || !is_damage, "a disk that fails is taken for damage: {text}");
@@ -320,15 +337,21 @@ impl Run {
                 self.memory.quota(Some(used + room));
             }
             Some(Trouble::Storm { calls, seed }) => {
-                self.faulty.disarm();
-                for operation in Operation::ALL {
-                    let seed = mix(seed, (at, operation));
-                    let effect = Effect::Fail(Errno::Raw(5));
-                    let times = Times::OneIn { calls, seed };
-                    self.faulty.arm(Fault { times, ..Fault::new(operation, effect) });
-                }
+                self.storm(Effect::Fail(Errno::Raw(5)), calls, mix(seed, at));
+            }
+            Some(Trouble::Slow { calls, seed }) => {
+                self.storm(Effect::Delay(SLOW), calls, mix(seed, at));
             }
             _ => {}
+        }
+    }
+
+    /// From now on one in so many calls meets that.
+    fn storm(&self, effect: Effect, calls: u64, seed: u64) {
+        self.faulty.disarm();
+        for operation in Operation::ALL {
+            let times = Times::OneIn { calls, seed: mix(seed, operation) };
+            self.faulty.arm(Fault { times, ..Fault::new(operation, effect) });
         }
     }
 
@@ -619,8 +642,10 @@ fn large_troubles() -> Vec<Trouble> {
     let lost = steps().flat_map(|step| SYNCED.map(|name| Trouble::LostSync { step, name }));
     let full = steps().flat_map(|step| ROOMS.map(|room| Trouble::Full { step, room }));
     let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
-    let storms = calls.zip(0..STORMS).map(|(calls, seed)| Trouble::Storm { calls, seed });
-    lost.chain(full).chain(storms).collect()
+    let calls = || calls.clone().zip(0..STORMS);
+    let storms = calls().map(|(calls, seed)| Trouble::Storm { calls, seed });
+    let slow = calls().map(|(calls, seed)| Trouble::Slow { calls, seed });
+    lost.chain(full).chain(storms).chain(slow).collect()
 }
 
 /// Whatever single call can go wrong in the workload of a setting.
@@ -666,7 +691,7 @@ fn attempt(id: CaseId) -> Report {
 }
 
 /// Runs the workload of a setting again and again, each time with something else that goes wrong: every call of every kind with every
-/// errno once and until the disk is repaired, every sync lost, damaged reads, storms. All of it with an effort of 1, for as long as it is to `go_on`,
+/// errno once and until the disk is repaired, every sync lost, damaged reads, storms, slow disks. All of it with an effort of 1, for as long as it is to `go_on`,
 /// on as many threads as there are processors. Operations are calls to the file system.
 pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
     let calls = match calls(setting) {

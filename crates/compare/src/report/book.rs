@@ -181,13 +181,15 @@ pub(crate) mod made {
     pub(crate) struct Making {
         _dir: TempDir,
         pub(crate) results: Results,
+        /// Which build of this program the next runs are of.
+        pub(crate) build: String,
     }
 
     impl Making {
         pub(crate) fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let results = Results::create(dir.path()).unwrap();
-            Self { _dir: dir, results }
+            Self { _dir: dir, results, build: String::new() }
         }
 
         /// A run of a row that is known at `scale`.
@@ -196,7 +198,7 @@ pub(crate) mod made {
             let row = known.rows.iter().find(|row| row.id == id);
             let row = row.unwrap_or_else(|| panic!("{table} has no row {id}"));
             let job = row.job.clone();
-            let (row, build) = (id.to_owned(), String::new());
+            let (row, build) = (id.to_owned(), self.build.clone());
             let record = Record { row, scale, job, seconds: 1.0, build, end };
             self.results.add(table, &record).unwrap();
         }

@@ -1,6 +1,6 @@
 //! What the runs of a row come to: medians, least and most.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::json;
 
@@ -13,6 +13,8 @@ use crate::tables::{Measure, Row, Scale, Table};
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     rows: HashMap<String, Runs>,
+    /// Which builds of this program ran them.
+    builds: BTreeSet<String>,
 }
 
 /// What is known of one row.
@@ -81,7 +83,10 @@ impl Summary {
             }
             let runs = summary.rows.entry(record.row).or_default();
             match record.end {
-                End::Measured(outcome) => runs.outcomes.push(outcome.steps),
+                End::Measured(outcome) => {
+                    runs.outcomes.push(outcome.steps);
+                    summary.builds.insert(record.build);
+                }
                 End::Failed(why) => runs.failures.push(why),
                 End::Missing(why) => runs.missing = Some(why),
             }
@@ -91,6 +96,11 @@ impl Summary {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.values().all(|runs| runs.outcomes.is_empty())
+    }
+
+    /// How many builds of this program its figures are of.
+    pub(crate) fn builds(&self) -> usize {
+        self.builds.len()
     }
 
     /// The runs of a step.

@@ -43,6 +43,12 @@ pub(crate) fn scale(chapter: &Chapter) -> String {
     if rows < of {
         words += &format!(" Of its {of} rows {rows} were run.");
     }
+    let builds = chapter.summary.builds();
+    if builds > 1 {
+        words += &format!(
+            " Its runs are of {builds} builds of this program, and may differ for that."
+        );
+    }
     for Part { scale, rows, of } in &chapter.begun {
         let name = scale.name();
         words +=
@@ -166,6 +172,18 @@ mod tests {
         assert_eq!(chapter.summary.trouble("redb"), None);
         let trouble = chapter.summary.trouble("lmdb").unwrap();
         assert_eq!(trouble, "1 of 1 runs failed, the first with: no space");
+    }
+
+    #[test]
+    fn runs_of_several_builds_are_told() {
+        let mut making = Making::new();
+        for (build, words) in [("one", "each row."), ("one", "2 runs."), ("another", "for that.")] {
+            making.build = build.to_owned();
+            making.add_all(Scale::Quick, "peers", 1000.0);
+            let told = scale(&making.book().chapters[0]);
+            assert!(told.ends_with(words), "{told}");
+            assert_eq!(told.contains(" Its runs are of 2 builds "), build == "another", "{told}");
+        }
     }
 
     #[test]

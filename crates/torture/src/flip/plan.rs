@@ -17,6 +17,8 @@ const SPARSE: u64 = 64;
 const LENGTHS: u64 = 8;
 /// All sectors in use are damaged unless so many bits or more are passed over.
 const SECTORS: u64 = 256;
+/// In a file that another sample has, with the same bytes, all is so many times less likely to be chosen.
+const SHARED: u64 = 16;
 
 /// A kind of damage of which there are many cases in a file, by a number.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +70,16 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Has one bit in `every`, and of other damage as much less as it has more effect.
+    /// Has one bit in `every`, and of other damage as much less as it has more effect. Of files that several samples have alike that is so in the
+    /// first one.
     pub(super) fn new(seed: u64, samples: &'a [Sample], every: u64) -> Self {
         let (mut strata, mut whole) = (Vec::new(), Vec::new());
         for (number, sample) in samples.iter().enumerate() {
             for file in 0..sample.files.len() {
-                let of_file = strata_of(sample, file, every.max(1));
+                let is_shared =
+                    samples[..number].iter().any(|before| before.has(&sample.files[file]));
+                let every = every.max(1) * if is_shared { SHARED } else { 1 };
+                let of_file = strata_of(sample, file, every);
                 strata.extend(of_file.map(|(kind, numbers, every)| Stratum {
                     sample: number,
                     file,
@@ -178,29 +184,45 @@ mod tests {
     use super::*;
     use crate::setting::{Engines, Setting};
 
-    fn samples() -> Vec<Sample> {
+    fn sample(state: State) -> Sample {
         let engines = Engines::Only(EngineKind::Skip);
-        let setting = Setting { engines, ..Setting::new(3, Layer::Mmap) };
-        vec![Sample::new(setting, State::Closed)]
+        Sample::new(Setting { engines, ..Setting::new(3, Layer::Mmap) }, state)
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![sample(State::Closed)]
     }
 
     #[test]
     fn with_all_effort_every_bit_in_use_is_flipped_once() {
-        let samples = samples();
-        let plan = Plan::new(3, &samples, 1);
-        let mut flips: Vec<_> =
-            samples[0].files.iter().map(|file| vec![0_u8; file.bytes.len() * 8]).collect();
-        for case in plan.cases() {
+        let samples = State::ALL.map(sample);
+        let flips_of = |file: &Sampled| vec![0_u8; file.bytes.len() * 8];
+        let mut flips = samples
+            .each_ref()
+            .map(|sample| sample.files.iter().map(flips_of).collect::<Vec<_>>());
+        for case in Plan::new(3, &samples, 1).cases() {
             if let Damage::Bit(bit) = case.damage {
-                flips[case.file][bit as usize] += 1;
+                let sample = usize::from(case.sample.state == State::Unclosed);
+                flips[sample][case.file][bit as usize] += 1;
             }
         }
-        for (flips, file) in flips.iter().zip(&samples[0].files) {
-            let (used, unused) = flips.split_at(file.used * 8);
-            assert!(used.iter().all(|&times| times == 1), "{}", file.name);
-            let chosen = unused.iter().map(|&times| usize::from(times)).sum::<usize>();
-            assert_eq!(chosen, unused.len().div_ceil(64), "{}", file.name);
+        let mut shared = 0;
+        for (number, sample) in samples.iter().enumerate() {
+            for (flips, file) in flips[number].iter().zip(&sample.files) {
+                let (used, unused) = flips.split_at(file.used * 8);
+                let chosen = |bits: &[u8]| bits.iter().map(|&times| usize::from(times)).sum::<usize>();
+                if number > 0 && samples[0].has(file) {
+                    shared += 1;
+                    let once = used.len().min(2 * END * 8);
+                    let least = once + (used.len() - once) / 16;
+                    assert!((least..=least + 1).contains(&chosen(used)), "{}", file.name);
+                } else {
+                    assert!(used.iter().all(|&times| times == 1), "{}", file.name);
+                    assert_eq!(chosen(unused), unused.len().div_ceil(64), "{}", file.name);
+                }
+            }
         }
+        assert!(shared > 0 && shared < samples[1].files.len(), "{shared}");
     }
 
     #[test]
