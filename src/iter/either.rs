@@ -1,6 +1,6 @@
 //! A cursor that is one of two kinds.
 
-use super::{EntryCursor, StoredBlock};
+use super::{Approach, EntryCursor, StoredBlock};
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
 
@@ -34,6 +34,11 @@ impl<A: EntryCursor, B: EntryCursor> EntryCursor for Either<A, B> {
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         each!(self, cursor => cursor.seek_before(key, trailer))
+    }
+
+    #[inline]
+    fn approach(&mut self, part: Approach, key: &[u8], trailer: Trailer) {
+        each!(self, cursor => cursor.approach(part, key, trailer));
     }
 
     #[inline]

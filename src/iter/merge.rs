@@ -8,7 +8,7 @@
 
 use std::cmp::Ordering;
 
-use super::{EntryCursor, StoredBlock};
+use super::{Approach, EntryCursor, StoredBlock};
 use crate::base::key::{Mark, compare};
 use crate::base::{Slice, Trailer};
 use crate::error::Result;
@@ -207,6 +207,15 @@ impl<C: EntryCursor> Merge<C> {
         Ok(())
     }
 
+    /// Has all cursors wait together for what a seek looks at.
+    fn approach_all(&mut self, key: &[u8], trailer: Trailer) {
+        if self.cursors.len() > 1 {
+            for part in Approach::ALL {
+                self.cursors.iter_mut().for_each(|cursor| cursor.approach(part, key, trailer));
+            }
+        }
+    }
+
     /// Which of the cursors is in front, by its place among those that are merged. Panics outside.
     pub(crate) fn front_place(&self) -> usize {
         self.front.expect("the cursor must be on an entry")
@@ -238,10 +247,12 @@ impl<C: EntryCursor> EntryCursor for Merge<C> {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.approach_all(key, trailer);
         self.seek_all(Direction::Forward, |cursor| cursor.seek(key, trailer))
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.approach_all(key, trailer);
         self.seek_all(Direction::Backward, |cursor| cursor.seek_before(key, trailer))
     }
 

@@ -20,6 +20,22 @@ use crate::base::key::Mark;
 use crate::base::{Slice, Trailer, View};
 use crate::error::Result;
 
+/// The parts of a seek, in their order. Who seeks in many cursors has all of them do one part before any does the next, so that
+/// they wait for memory together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Approach {
+    /// Finds out where it is.
+    Place,
+    /// Finds that in memory.
+    Memory,
+    /// Finds the entry.
+    Entry,
+}
+
+impl Approach {
+    pub(crate) const ALL: [Self; 3] = [Self::Place, Self::Memory, Self::Entry];
+}
+
 /// A position in a sorted sequence of entries, or outside of it.
 ///
 /// A new cursor is outside. A seek that finds nothing, and a step over either end, leave it outside;
@@ -35,6 +51,9 @@ pub(crate) trait EntryCursor {
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()>;
     /// Moves to the last entry before `(key, trailer)`.
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()>;
+    /// Does a part of a seek to `(key, trailer)`, from either side, and asks ahead for the memory that the next part looks at.
+    /// The cursor is on no entry then: all parts and the seek itself must follow. What fails here fails again there.
+    fn approach(&mut self, _part: Approach, _key: &[u8], _trailer: Trailer) {}
     /// Moves to the entry behind this one.
     fn next(&mut self) -> Result<()>;
     /// Moves to the entry in front of this one.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::read_trigger::ReadTrigger;
 use super::table::{ReadMode, TableCursor};
 use super::version::Run;
 use crate::base::{Kind, Seqno, Slice, Trailer};
 use crate::error::Result;
-use crate::iter::{Either, EntryCursor, StoredBlock};
+use crate::iter::{Approach, Either, EntryCursor, StoredBlock};
 use crate::memtable::MemtableCursor;
 use crate::vfs::Aside;
 
@@ -22,11 +23,19 @@ pub(crate) struct RunCursor {
     current: Option<(usize, TableCursor)>,
     /// The number of the table's entries if it was loaded, else 0.
     loaded_as: Seqno,
+    /// Who is told of seeks, and how many runs each of them visits.
+    visits: Option<(Arc<ReadTrigger>, usize)>,
 }
 
 impl RunCursor {
     pub(crate) fn new(run: Run, mode: ReadMode) -> Self {
-        Self { run, mode, longest_run: u64::MAX, aside: None, current: None, loaded_as: 0 }
+        let (longest_run, aside, current, loaded_as, visits) = (u64::MAX, None, None, 0, None);
+        Self { run, mode, longest_run, aside, current, loaded_as, visits }
+    }
+
+    /// Tells of each seek that it visits so many runs.
+    pub(super) fn telling(self, trigger: &Arc<ReadTrigger>, runs: usize) -> Self {
+        Self { visits: Some((Arc::clone(trigger), runs)), ..self }
     }
 
     /// Reads at most about so many bytes at once.
@@ -85,6 +94,17 @@ impl RunCursor {
         Ok(())
     }
 
+    fn tell(&self) {
+        if let Some((trigger, runs)) = &self.visits {
+            trigger.visit(*runs);
+        }
+    }
+
+    /// The table in which a seek begins.
+    fn table_from(&self, key: &[u8]) -> usize {
+        self.run.tables().partition_point(|table| table.meta.largest.as_slice() < key)
+    }
+
     #[inline]
     fn inner(&self) -> &TableCursor {
         &self.current.as_ref().expect("the cursor must be on an entry").1
@@ -114,17 +134,30 @@ impl EntryCursor for RunCursor {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let at = self.run.tables().partition_point(|table| table.meta.largest.as_slice() < key);
+        self.tell();
+        let at = self.table_from(key);
         self.enter(Some(at), |cursor, number| cursor.seek(key, stored(trailer, number)))?;
         self.leave_forward()
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.tell();
         let past = self.run.tables().partition_point(|table| table.meta.smallest.as_slice() <= key);
         let seek =
             |cursor: &mut TableCursor, number| cursor.seek_before(key, stored(trailer, number));
         self.enter(past.checked_sub(1), seek)?;
         self.leave_backward()
+    }
+
+    fn approach(&mut self, part: Approach, key: &[u8], trailer: Trailer) {
+        if part == Approach::Place {
+            let at = self.table_from(key);
+            // Who seeks meets the error.
+            drop(self.enter(Some(at), |_, _| Ok(())));
+        }
+        if let Some((_, cursor)) = &mut self.current {
+            cursor.approach(part, key, stored(trailer, self.loaded_as));
+        }
     }
 
     #[inline]

@@ -9,6 +9,7 @@ mod lookups;
 mod merging;
 mod observed;
 mod ranges;
+mod read_trigger;
 mod state;
 mod status;
 pub(crate) mod table;

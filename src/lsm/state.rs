@@ -7,6 +7,7 @@ use super::cursor::{PartCursor, RunCursor};
 use super::earlier::Earlier;
 use super::load::Loaded;
 use super::ranges::{Ranges, Source};
+use super::read_trigger::ReadTrigger;
 use super::table::{Found, ReadMode};
 use super::values::Place;
 use super::version::{TableFile, Version};
@@ -181,11 +182,16 @@ impl State {
     /// A cursor over all entries, also those that range tombstones cover. Those whose value is apart have what leads to it.
     #[cfg(test)]
     pub(crate) fn entries(&self) -> Merge<PartCursor> {
-        self.entries_and_ranges(MAX_SEQNO).0
+        self.entries_and_ranges(MAX_SEQNO, &Arc::new(ReadTrigger::new(|| {}))).0
     }
 
-    /// The same, with the range tombstones that readers at `at` see.
-    pub(super) fn entries_and_ranges(&self, at: Seqno) -> (Merge<PartCursor>, Ranges) {
+    /// The same, with the range tombstones that readers at `at` see. Seeks tell `trigger` of their visits to level 0.
+    pub(super) fn entries_and_ranges(
+        &self,
+        at: Seqno,
+        trigger: &Arc<ReadTrigger>,
+    ) -> (Merge<PartCursor>, Ranges) {
+        let mut waiting = self.version.level(0).len();
         let (mut cursors, mut sources) = (Vec::new(), Vec::new());
         for memtable in self.memtables.all() {
             // All that `at` sees had been written when that was published.
@@ -199,7 +205,12 @@ impl State {
             if !run.ranged().is_empty() {
                 sources.push((cursors.len(), Source::Run(run.clone())));
             }
-            cursors.push(PartCursor::Right(RunCursor::new(run.clone(), ReadMode::Point)));
+            let mut cursor = RunCursor::new(run.clone(), ReadMode::Point);
+            if run.place.level == 0 && waiting > 0 {
+                // The first one tells of all.
+                cursor = cursor.telling(trigger, std::mem::take(&mut waiting));
+            }
+            cursors.push(PartCursor::Right(cursor));
         }
         (Merge::new(cursors), Ranges::new(sources, at))
     }

@@ -25,6 +25,7 @@ use super::compaction::retention::Retention;
 use super::load::{Loaded, SortedLoad};
 use super::observed;
 use super::ranges::Uncovered;
+use super::read_trigger::ReadTrigger;
 use super::state::State;
 use super::table::{TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
@@ -61,6 +62,7 @@ pub(crate) struct Tree {
     jobs: Jobs,
     /// What compactions work on. A claim is given up when its result is installed.
     claims: Arc<Claims>,
+    reading: Arc<ReadTrigger>,
     pressure: AtomicU32,
     flushes: AtomicU64,
     compactions: AtomicU64,
@@ -105,7 +107,10 @@ impl Tree {
         let state = State::new(memtables, version);
         let jobs = Jobs::new(&context).with_upkeep(context.background.compaction_threads);
         jobs.set_debt(debt);
-        Arc::new_cyclic(|this| Self {
+        let on_due = |this: Weak<Self>| {
+            move || this.upgrade().iter().for_each(|tree| tree.schedule_compaction())
+        };
+        let tree = Arc::new_cyclic(|this: &Weak<Self>| Self {
             persisted: AtomicU64::new(manifest.persisted()),
             home,
             policy,
@@ -116,12 +121,15 @@ impl Tree {
             leftovers: Mutex::new(leftovers),
             jobs,
             claims: Claims::new(context.background.compaction_lock),
+            reading: Arc::new(ReadTrigger::new(on_due(this.clone()))),
             pressure: AtomicU32::new(pressure),
             flushes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
             this: this.clone(),
             context,
-        })
+        });
+        tree.price_reading(&tree.state.load().version);
+        tree
     }
 
     // ---- state ----
@@ -150,9 +158,22 @@ impl Tree {
         let (pressure, debt) = policy::weigh(&*self.policy, &next.version, &self.shape());
         self.pressure.store(pressure, Ordering::Relaxed);
         self.jobs.set_debt(debt);
+        if !Arc::ptr_eq(&before.version, &next.version) {
+            self.price_reading(&next.version);
+        }
         drop(swap);
         // If it is the last to hold a file, that is removed from the disk.
         drop(before);
+    }
+
+    /// Finds out what it would cost to merge level 0 for readers alone.
+    fn price_reading(&self, version: &Version) {
+        let shape = self.shape();
+        let bytes = self.policy.for_readers(version, &shape).map(|choice| {
+            let tables = choice.inputs.iter().map(|table| table.meta.len);
+            tables.fold(shape.table_bytes, u64::saturating_add)
+        });
+        self.reading.set(version.level(0).len(), bytes);
     }
 
     /// Freezes the active memtable at `last` and starts a new one.
@@ -184,11 +205,22 @@ impl Tree {
     /// What is due and not in the way of what is `held`.
     fn due(&self, state: &State, held: &Held) -> Option<(Choice, Wanted)> {
         let version = &state.version;
-        policy::next(&*self.policy, version, &self.shape(), held).or_else(|| {
-            let choice = values::due(version)?;
-            let wanted = Wanted::by(&choice, version);
-            held.leaves_free(&wanted).then_some((choice, wanted))
-        })
+        let shape = self.shape();
+        policy::next(&*self.policy, version, &shape, held)
+            .or_else(|| {
+                // What is at work may change what there is to merge.
+                if !self.reading.is_due() || !held.tables().is_empty() {
+                    return None;
+                }
+                let choice = self.policy.for_readers(version, &shape)?;
+                let wanted = Wanted::by(&choice, version);
+                held.leaves_free(&wanted).then_some((choice, wanted))
+            })
+            .or_else(|| {
+                let choice = values::due(version)?;
+                let wanted = Wanted::by(&choice, version);
+                held.leaves_free(&wanted).then_some((choice, wanted))
+            })
     }
 
     /// The next compaction, with the state that it is about, and its claim.
@@ -794,7 +826,7 @@ impl Engine for Tree {
         let state = self.state.load();
         let at = point.seqno();
         let state = state.at(at);
-        let (entries, ranges) = state.entries_and_ranges(at);
+        let (entries, ranges) = state.entries_and_ranges(at, &self.reading);
         Ok(match ranges.are_none() {
             true => self.records(state, entries, at),
             false => self.records(state, Uncovered::new(entries, ranges), at),

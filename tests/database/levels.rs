@@ -417,6 +417,49 @@ fn loads_that_meet_nothing_go_to_the_deepest_level_at_once() {
 }
 
 #[test]
+fn runs_that_many_seeks_come_to_are_merged_for_them() {
+    let policies = [(Policy::default(), true), (Policy::Tiered { runs: 4 }, false)];
+    for (policy, merges) in policies {
+        let (_, db, keyspace) = start(&policy);
+        let (mut model, mut dice) = (Map::new(), Dice::new(11));
+        for _ in 0..3 {
+            write(&keyspace, &mut model, &mut dice, 200);
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+        }
+        let waiting = || {
+            let levels = shape(&keyspace);
+            levels.iter().find(|level| level.level == 0).map_or(0, |level| level.runs)
+        };
+        assert_eq!((waiting(), keyspace.stats().compactions), (3, 0), "few runs wait for more");
+        // Filters keep gets from most runs.
+        (0..20_000).for_each(|number| drop(keyspace.get(key(number % 2000)).unwrap()));
+        db.settle().unwrap();
+        assert_eq!(waiting(), 3);
+        let mut seek_often = || {
+            let mut cursor = keyspace.cursor().unwrap();
+            for _ in 0..3000 {
+                let from = key(dice.roll(2000));
+                cursor.seek(&from).unwrap();
+                let next = model.range(from.clone()..).next();
+                let found = cursor.is_valid().then(|| (cursor.key(), cursor.value()));
+                assert_eq!(found, next.map(|(key, value)| (&key[..], &value[..])));
+                cursor.seek_for_prev(&from).unwrap();
+                let last = model.range(..=from).next_back();
+                assert_eq!(cursor.is_valid().then(|| cursor.key()), last.map(|(key, _)| &key[..]));
+            }
+            db.settle().unwrap();
+            (waiting(), keyspace.stats().compactions)
+        };
+        let merged = seek_often();
+        assert_eq!(merged, if merges { (0, 1) } else { (3, 0) }, "{policy}");
+        assert_eq!(seek_often(), merged, "there is nothing more to merge");
+        check(&keyspace, None, &model);
+        assert_whole(&db);
+    }
+}
+
+#[test]
 fn loads_that_fail_leave_nothing() {
     let (fs, db, keyspace) = start(&Policy::default());
     keyspace.put("k", "v").unwrap();

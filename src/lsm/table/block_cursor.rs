@@ -76,14 +76,32 @@ impl BlockCursor {
 
     /// Moves to the first entry that is not before `(key, trailer)`.
     pub(super) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<(), Damage> {
-        let index = self.lower_bound(key, trailer)?;
+        self.seek_to(self.lower_bound(key, trailer)?)
+    }
+
+    /// The number of the first entry that is not before `(key, trailer)`, which is asked for ahead; `None` if the block is damaged.
+    pub(super) fn find(&self, key: &[u8], trailer: Trailer) -> Option<usize> {
+        let index = self.lower_bound(key, trailer).ok()?;
+        if let Some(bytes) = self.block.as_ref().filter(|_| index < self.layout.count()) {
+            let start = Block::with_layout(bytes, self.layout).start(index);
+            bytes.get(start).into_iter().for_each(prefetch);
+        }
+        Some(index)
+    }
+
+    /// Moves to the entry that a seek has [found](Self::find).
+    pub(super) fn seek_to(&mut self, index: usize) -> Result<(), Damage> {
         self.go_to(index + usize::from(planted(Bug::SeekOnePast)))
+    }
+
+    /// Moves to the entry in front of the one that a seek has [found](Self::find).
+    pub(super) fn seek_to_before(&mut self, index: usize) -> Result<(), Damage> {
+        self.go_to(index.wrapping_sub(1))
     }
 
     /// Moves to the last entry before `(key, trailer)`.
     pub(super) fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<(), Damage> {
-        let index = self.lower_bound(key, trailer)?;
-        self.go_to(index.wrapping_sub(1))
+        self.seek_to_before(self.lower_bound(key, trailer)?)
     }
 
     #[inline]

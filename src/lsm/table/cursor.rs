@@ -13,7 +13,7 @@ use super::index::Index;
 use super::{Damage, Table};
 use crate::base::{Slice, Trailer, View};
 use crate::error::Result;
-use crate::iter::{EntryCursor, StoredBlock};
+use crate::iter::{Approach, EntryCursor, StoredBlock};
 use crate::planted::{Bug, planted};
 use crate::vfs::{Aside, Hint, Reading};
 
@@ -33,6 +33,8 @@ pub(crate) struct TableCursor {
     block: BlockCursor,
     /// Which block `block` has.
     loaded: Option<usize>,
+    /// What a seek that was [approached](EntryCursor::approach) has found out so far.
+    target: Option<Target>,
     ahead: ReadAhead,
     run: Option<Run>,
     /// The blocks in front of this one were announced, if all are read.
@@ -41,6 +43,14 @@ pub(crate) struct TableCursor {
     aside: Option<Arc<Aside>>,
     /// The next run, if it is being read.
     coming: Option<(Range<usize>, Reading)>,
+}
+
+/// The first entry that is not before what is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    block: usize,
+    /// Its number in its block, if it was found already.
+    entry: Option<usize>,
 }
 
 /// Neighbouring blocks that were read, or announced, with one call.
@@ -59,6 +69,7 @@ impl TableCursor {
             table,
             block: BlockCursor::new(),
             loaded: None,
+            target: None,
             ahead: ReadAhead::new(mode),
             run: None,
             announced: 0,
@@ -209,6 +220,14 @@ impl TableCursor {
         }
     }
 
+    /// What a seek looks for, as far as it was found already, else the block alone.
+    fn target(&mut self, key: &[u8], trailer: Trailer) -> Result<Target> {
+        match self.target.take() {
+            Some(target) => Ok(target),
+            None => Ok(Target { block: self.table.find_block(key, trailer)?, entry: None }),
+        }
+    }
+
     fn enter_next_block(&mut self) -> Result<()> {
         match self.loaded {
             Some(block) => {
@@ -236,11 +255,13 @@ impl TableCursor {
 
 impl EntryCursor for TableCursor {
     fn seek_to_first(&mut self) -> Result<()> {
+        self.target = None;
         self.load(0)?;
         self.within(BlockCursor::seek_to_first)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
+        self.target = None;
         match self.blocks().checked_sub(1) {
             Some(last) => {
                 self.load(last)?;
@@ -251,19 +272,48 @@ impl EntryCursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.load(self.table.find_block(key, trailer)?)?;
-        self.within(|block| block.seek(key, trailer))?;
+        let Target { block, entry } = self.target(key, trailer)?;
+        self.load(block)?;
+        self.within(|block| match entry {
+            Some(entry) => block.seek_to(entry),
+            None => block.seek(key, trailer),
+        })?;
         if self.block.is_valid() { Ok(()) } else { self.enter_next_block() }
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let block = self.table.find_block(key, trailer)?;
+        let Target { block, entry } = self.target(key, trailer)?;
         if block == self.blocks() {
             return self.seek_to_last();
         }
         self.load(block)?;
-        self.within(|block| block.seek_before(key, trailer))?;
+        self.within(|block| match entry {
+            Some(entry) => block.seek_to_before(entry),
+            None => block.seek_before(key, trailer),
+        })?;
         if self.block.is_valid() { Ok(()) } else { self.enter_previous_block() }
+    }
+
+    fn approach(&mut self, part: Approach, key: &[u8], trailer: Trailer) {
+        if part == Approach::Place {
+            let block = self.table.index_block(key, trailer);
+            self.target = block.map(|block| Target { block, entry: None });
+        }
+        let Some(Target { block, .. }) = self.target.filter(|target| target.block < self.blocks())
+        else {
+            return;
+        };
+        match part {
+            Approach::Place => self.table.prefetch_slot(block),
+            Approach::Memory => self.table.prefetch_block(block),
+            // Who seeks meets the error.
+            Approach::Entry => {
+                if self.load(block).is_ok() {
+                    let entry = self.block.find(key, trailer);
+                    self.target = Some(Target { block, entry });
+                }
+            }
+        }
     }
 
     #[inline]

@@ -45,6 +45,12 @@ impl Table {
         if index.has_keys() { Ok(index.find(key, trailer)) } else { self.walk_to(key, trailer) }
     }
 
+    /// What [`find_block`](Self::find_block) gives, if that is known without a read.
+    pub(super) fn index_block(&self, key: &[u8], trailer: Trailer) -> Option<usize> {
+        let index = &self.parts.index;
+        index.has_keys().then(|| index.find(key, trailer))
+    }
+
     fn denies_in_place(&self, hash: u64) -> Result<bool> {
         let part = self.part(Part::Filter)?;
         let filter = stored::content(&part)

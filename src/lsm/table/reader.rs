@@ -239,6 +239,12 @@ impl Table {
 
     /// Asks ahead for the memory that a search in the block will look at, if the block is in memory.
     #[inline]
+    pub(crate) fn prefetch_block(&self, block: usize) {
+        self.prefetch_place(Place { block, within: Within::Any });
+    }
+
+    /// The same for a search at a place.
+    #[inline]
     pub(crate) fn prefetch_place(&self, place: Place) {
         let block = place.block;
         match (&self.lent, &self.cached) {

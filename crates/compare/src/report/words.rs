@@ -45,9 +45,8 @@ pub(crate) fn scale(chapter: &Chapter) -> String {
     }
     let builds = chapter.summary.builds();
     if builds > 1 {
-        words += &format!(
-            " Its runs are of {builds} builds of this program, and may differ for that."
-        );
+        words +=
+            &format!(" Its runs are of {builds} builds of this program, and may differ for that.");
     }
     for Part { scale, rows, of } in &chapter.begun {
         let name = scale.name();

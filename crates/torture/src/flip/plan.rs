@@ -197,9 +197,8 @@ mod tests {
     fn with_all_effort_every_bit_in_use_is_flipped_once() {
         let samples = State::ALL.map(sample);
         let flips_of = |file: &Sampled| vec![0_u8; file.bytes.len() * 8];
-        let mut flips = samples
-            .each_ref()
-            .map(|sample| sample.files.iter().map(flips_of).collect::<Vec<_>>());
+        let mut flips =
+            samples.each_ref().map(|sample| sample.files.iter().map(flips_of).collect::<Vec<_>>());
         for case in Plan::new(3, &samples, 1).cases() {
             if let Damage::Bit(bit) = case.damage {
                 let sample = usize::from(case.sample.state == State::Unclosed);
@@ -210,7 +209,8 @@ mod tests {
         for (number, sample) in samples.iter().enumerate() {
             for (flips, file) in flips[number].iter().zip(&sample.files) {
                 let (used, unused) = flips.split_at(file.used * 8);
-                let chosen = |bits: &[u8]| bits.iter().map(|&times| usize::from(times)).sum::<usize>();
+                let chosen =
+                    |bits: &[u8]| bits.iter().map(|&times| usize::from(times)).sum::<usize>();
                 if number > 0 && samples[0].has(file) {
                     shared += 1;
                     let once = used.len().min(2 * END * 8);

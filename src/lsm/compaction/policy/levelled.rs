@@ -127,6 +127,12 @@ impl Policy for Levelled {
         }
     }
 
+    fn for_readers(&self, version: &Version, shape: &Shape) -> Option<Choice> {
+        let runs = version.level(0);
+        let base = self.base_level(&self.sizes(version), shape.base_bytes);
+        (!runs.is_empty()).then(|| into_merged(version, runs, MOST_RUNS, base, shape))
+    }
+
     fn everything(&self, version: &Version) -> Option<Choice> {
         all_into(version, self.deepest, Into::Merged)
     }
@@ -217,6 +223,24 @@ mod tests {
         assert_eq!(ids(&ten().everything(&version(&rows)).unwrap()), [9, 8, 7, 6, 5]);
         // The deepest level has no bound.
         assert!(pick(&version(&[((6, 0), 1, (b"a", b"z"), u64::MAX)]), &SHAPE).is_none());
+    }
+
+    #[test]
+    fn for_readers_level_0_goes_down_before_it_is_due() {
+        let for_readers = |rows: &[Row]| ten().for_readers(&version(rows), &SHAPE);
+        let rows: [Row; 5] = [
+            ((0, 9), 9, (b"c", b"f"), 10),
+            ((0, 8), 8, (b"d", b"e"), 10),
+            ((5, 0), 3, (b"a", b"d"), 100),
+            ((5, 0), 2, (b"g", b"h"), 100),
+            ((6, 0), 1, (b"a", b"z"), 9000),
+        ];
+        assert!(pick(&version(&rows), &SHAPE).is_none());
+        let choice = for_readers(&rows).unwrap();
+        assert_eq!(ids(&choice), [9, 8, 3]);
+        assert_eq!(outcome(&choice), (5, Work::Merge));
+        assert!(choice.is_whole(&version(&rows)));
+        assert!(for_readers(&rows[2..]).is_none() && for_readers(&[]).is_none());
     }
 
     #[test]

@@ -188,6 +188,11 @@ pub(crate) fn next(
 pub(crate) trait Policy: Send + Sync + Debug {
     /// The most urgent change, if one is due.
     fn pick(&self, version: &Version, shape: &Shape) -> Option<Choice>;
+    /// What leaves who reads in order fewer runs to look into, though nothing is due.
+    fn for_readers(&self, version: &Version, shape: &Shape) -> Option<Choice> {
+        let (_, _) = (version, shape);
+        None
+    }
     /// Everything merged into one run; `None` if there is nothing to be done.
     fn everything(&self, version: &Version) -> Option<Choice>;
     /// How many runs, or flushes, level 0 has more than it may.

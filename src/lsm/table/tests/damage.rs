@@ -11,7 +11,7 @@ use crate::base::checksum;
 use crate::base::hash::hash64;
 use crate::codec::Codec;
 use crate::error::ErrorKind;
-use crate::iter::EntryCursor;
+use crate::iter::{Approach, EntryCursor};
 
 fn small_table(options: &TableOptions) -> (Vec<Entry>, Vec<u8>) {
     let mut entries = Vec::new();
@@ -197,6 +197,9 @@ fn exercise(bytes: &[u8]) {
                 let mut cursor = table.cursor(mode);
                 let _ = cursor.seek(key, Trailer::visible_at(7));
                 (0..20).take_while(|_| cursor.is_valid() && cursor.next().is_ok()).count();
+                for part in Approach::ALL {
+                    cursor.approach(part, key, Trailer::visible_at(7));
+                }
                 let _ = cursor.seek_before(key, Trailer::visible_at(7));
                 (0..20).take_while(|_| cursor.is_valid() && cursor.prev().is_ok()).count();
                 let _ = cursor.seek_to_first();

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::hash::hash64;
 use crate::base::key::compare;
 use crate::base::{Seqno, Slice};
-use crate::iter::EntryCursor;
+use crate::iter::{Approach, EntryCursor};
 
 /// Keys that share long prefixes, are empty, or are prefixes of each other.
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -123,12 +123,25 @@ proptest! {
                 for (key, at) in probes.iter().take(60) {
                     let target = (&key[..], Trailer::visible_at(*at));
                     let place = entries.partition_point(|e| compare((&e.0, e.1), target).is_lt());
-                    cursor.seek(target.0, target.1).expect("whole");
-                    assert_at(&cursor, entries.get(place));
-                    walk(&mut cursor, &entries, place, &steps);
-                    cursor.seek_before(target.0, target.1).expect("whole");
-                    assert_at(&cursor, place.checked_sub(1).map(|place| &entries[place]));
-                    walk(&mut cursor, &entries, place.wrapping_sub(1), &steps);
+                    // In one go, and in parts.
+                    for parts in [&[][..], &Approach::ALL] {
+                        let approach = |cursor: &mut TableCursor| {
+                            parts.iter().for_each(|&part| cursor.approach(part, target.0, target.1));
+                        };
+                        approach(&mut cursor);
+                        cursor.seek(target.0, target.1).expect("whole");
+                        assert_at(&cursor, entries.get(place));
+                        walk(&mut cursor, &entries, place, &steps);
+                        approach(&mut cursor);
+                        cursor.seek_before(target.0, target.1).expect("whole");
+                        assert_at(&cursor, place.checked_sub(1).map(|place| &entries[place]));
+                        walk(&mut cursor, &entries, place.wrapping_sub(1), &steps);
+                        // What was approached and not sought leaves nothing behind.
+                        approach(&mut cursor);
+                        cursor.seek_to_last().expect("whole");
+                        cursor.seek(b"", Trailer::NEWEST).expect("whole");
+                        assert_at(&cursor, entries.first());
+                    }
                 }
             }
         }
