@@ -222,7 +222,9 @@ mod tests {
                 }
             }
         }
-        assert!(shared > 0 && shared < samples[1].files.len(), "{shared}");
+        // Only what is made of a seed alone is the same twice.
+        let some = usize::from(cfg!(feature = "simulation"));
+        assert!((some..samples[1].files.len()).contains(&shared), "{shared}");
     }
 
     #[test]

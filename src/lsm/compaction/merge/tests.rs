@@ -15,6 +15,7 @@ use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::lsm::cursor::{PartCursor, RunCursor};
 use crate::lsm::merging::{range_tombstones, runs};
 use crate::lsm::ranges::Uncovered;
+use crate::lsm::read_trigger::ReadTrigger;
 use crate::lsm::state::State;
 use crate::lsm::table::ReadMode;
 use crate::lsm::values::{Moves, ValueFiles};
@@ -140,7 +141,7 @@ fn check(version: &Version, writes: &[Write], at: Seqno) {
         let found = state.get(&key, at).unwrap();
         assert_eq!(found.as_deref(), expected.get(&key).map(|value| &value[..]), "{key:?} at {at}");
     }
-    let (entries, ranges) = state.entries_and_ranges(at);
+    let (entries, ranges) = state.entries_and_ranges(at, &Arc::new(ReadTrigger::new(|| {})));
     let mut cursor = Visible::new(Uncovered::new(entries, ranges), at);
     cursor.seek_to_first().unwrap();
     let mut seen = Content::new();
