@@ -296,8 +296,8 @@ impl FromStr for Level {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Tables gather in level 0; every other level is one run, `size_ratio` times as large as the one above it: least
-    /// read, least space. There are no more levels than the data call for (Dong et al., CIDR 2017).
+    /// Tables gather in level 0 until they are worth merging, or seeks have come to them often enough; every other level is one run, `size_ratio` times
+    /// as large as the one above it: least read, least space. There are no more levels than the data call for (Dong et al., CIDR 2017).
     Levelled {
         /// How many times larger each level is than the one above: 2 to 100.
         size_ratio: u32,
