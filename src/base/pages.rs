@@ -24,8 +24,18 @@ impl Pages {
     /// allocation.
     pub(crate) fn new(len: usize) -> Self {
         let no_memory =
-            |_| handle_alloc_error(Layout::from_size_align(len, PAGE).expect("a length that fits"));
-        Self(MmapMut::map_anon(len).unwrap_or_else(no_memory))
+            || handle_alloc_error(Layout::from_size_align(len, PAGE).expect("a length that fits"));
+        Self::try_new(len).unwrap_or_else(no_memory)
+    }
+
+    /// The same; none if there is no memory.
+    pub(crate) fn try_new(len: usize) -> Option<Self> {
+        let pages = MmapMut::map_anon(len).ok()?;
+        // Systems that give huge pages unasked would give 2 MiB for the first byte of them, and again what was given back of
+        // them. One without huge pages refuses, and needs no such advice.
+        #[cfg(target_os = "linux")]
+        drop(pages.advise(memmap2::Advice::NoHugePage));
+        Some(Self(pages))
     }
 
     /// The address of the first byte. What is written by it is written by whoever may: as if it were memory of an allocator.
@@ -73,6 +83,12 @@ impl fmt::Debug for Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_there_is_no_memory_for_is_told() {
+        assert!(Pages::try_new(usize::MAX / 4).is_none());
+        assert!(Pages::try_new(PAGE).is_some_and(|pages| pages[..] == [0; PAGE]));
+    }
 
     #[test]
     fn pages_are_zeros_and_may_be_written_to_after_they_were_given_back() {

@@ -46,6 +46,11 @@ impl View {
         Self { start: NonNull::from(part).cast(), len: part.len(), owner: Arc::clone(&self.owner) }
     }
 
+    /// Whether there is another view with the same owner.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.owner) > 1
+    }
+
     /// Asks ahead for what cloning the view and looking at its end touch.
     #[inline]
     pub(crate) fn prefetch(&self) {
@@ -116,8 +121,8 @@ const INLINE: usize = 38;
 /// Bytes read from the database: a key or a value. It derefs to `[u8]`.
 ///
 /// Up to 38 bytes are held in the slice itself; longer ones stay where they were read (a block in the
-/// cache, a map of the file, a memtable), which the slice keeps alive. Copy out with
-/// [`to_vec`](slice::to_vec) what is to be kept for long.
+/// cache, a map of the file, a memtable), which the slice keeps alive: of the cache up to 128 KiB, which
+/// it has less of meanwhile. Copy out with [`to_vec`](slice::to_vec) what is to be kept for long.
 #[derive(Clone)]
 pub struct Slice(Repr);
 

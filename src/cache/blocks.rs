@@ -6,7 +6,8 @@
 //! A scan that reads past the cache drives nothing
 //! out, and a block that is read once goes before those that are read again.
 //!
-//! Memory is counted as the system gives it. Where blocks that stay are far apart, the hand moves them together.
+//! Memory is counted as the system gives it. Where blocks that stay are far apart, they are moved together. What readers hold on to
+//! stays where it is, and with it its slab: for that, too, other blocks are evicted.
 //!
 //! Thread safety: all methods may be called from any thread; a hit locks the one slot for an instant. Who holds the lock of the slabs may
 //! take that of a slot, not the other way round.
@@ -20,8 +21,14 @@ use crate::base::View;
 use crate::base::prefetch::prefetch;
 use crate::sync::{Mutex, MutexGuard};
 
-/// At most so many blocks are looked at when one is to be taken in, and so many passed over because they were used.
+/// At most twice so many blocks are looked at when one is to be taken in that is no larger than they are, and so many passed over because they were used.
 const STEPS: usize = 64;
+
+/// So many slabs are left for one block that comes in and is smaller than a slab.
+const MOST_LEFT: usize = 2;
+
+/// So many blocks of a closed file are given back at once; others wait for that.
+const CLEARED: usize = 256;
 
 /// Hits and misses are counted in so many places, so that threads seldom share one.
 const STRIPES: usize = 8;
@@ -83,8 +90,7 @@ impl BlockCache {
         if capacity < before {
             let mut slabs = self.slabs();
             let all = 2 * slabs.blocks() + 1;
-            let most = all.min(2 * STEPS + (before - capacity) as usize / 512);
-            self.make_room(&mut slabs, 0, all, most);
+            self.make_room(&mut slabs, 0, all, all);
         }
     }
 
@@ -103,53 +109,109 @@ impl BlockCache {
         self.counts.iter().map(|counts| counts.misses.load(Ordering::Relaxed)).sum()
     }
 
+    /// The slabs, with what was dropped taken back.
     fn slabs(&self) -> MutexGuard<'_, Slabs<Place>> {
-        self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
+        slabs.reclaim();
+        slabs
     }
 
     /// How many blocks are here, or with readers.
     #[cfg(test)]
     pub(crate) fn blocks(&self) -> usize {
-        let mut slabs = self.slabs();
-        slabs.live();
-        slabs.blocks()
+        self.slabs().blocks()
     }
 
-    /// Evicts until there is room for `need` more bytes, and moves blocks together until slabs that are left give back what is too much.
-    /// Looks at no more than `most` blocks, and moves none when it has looked at so many.
-    fn make_room(&self, slabs: &mut Slabs<Place>, need: u64, most: usize, most_to_move: usize) {
+    /// Evicts until there is room for `need` more bytes, for which it looks at no more than `most` blocks. Then has slabs left that are too much, no more than
+    /// about `most_left`. Whether there is room.
+    fn make_room(
+        &self,
+        slabs: &mut Slabs<Place>,
+        need: u64,
+        most: usize,
+        most_left: usize,
+    ) -> bool {
         let capacity = self.capacity.load(Ordering::Relaxed);
-        let mut passed = 0;
-        for step in 0..most {
-            let is_full = slabs.live() + need > capacity;
-            let is_loose = step < most_to_move && slabs.memory() > capacity + slabs.slack();
-            if is_loose {
+        let is_room = |slabs: &Slabs<Place>| slabs.live() + need <= capacity;
+        Self::evict(slabs, most, is_room);
+        let is_loose = |slabs: &Slabs<Place>| slabs.memory() + need > capacity + slabs.slack();
+        for _ in 0..most_left {
+            if is_loose(slabs) {
                 slabs.release_kept();
             }
-            if !is_full && !is_loose {
-                return;
+            if !is_loose(slabs) {
+                break;
             }
-            let Some((id, (slots, number))) = slabs.next() else { return };
-            let (weak, number) = (slots.clone(), *number);
-            let Some(slots) = weak.upgrade() else { continue };
-            let slot = &slots[number as usize];
-            let mut held = slot.lock();
-            // It may not be there yet, or only readers have it.
-            let Some(block) = held.as_mut().filter(|block| block.frame == id) else { continue };
-            let was_used = slot.used.load(Ordering::Relaxed) && passed < STEPS;
-            if is_full {
-                slot.used.store(false, Ordering::Relaxed);
-                passed += usize::from(was_used);
-            }
-            if is_full && !was_used {
-                *held = None;
-            } else if is_loose && slabs.may_move(id) {
-                let blank = slabs.take(block.view.len(), (weak, number), Some(id));
-                let (view, frame) = blank.fill(&block.view);
-                **block = Block { view, frame };
+            // If readers hold what keeps the slabs, others make room.
+            let is_less = Self::leave_a_slab(slabs)
+                || Self::evict(slabs, 2 * STEPS, |slabs| !is_loose(slabs)) > 0;
+            if !is_less {
+                break;
             }
         }
+        is_room(slabs)
     }
+
+    /// Evicts until `is_enough`, looking at no more than `most` blocks. How many it evicted.
+    fn evict(
+        slabs: &mut Slabs<Place>,
+        most: usize,
+        is_enough: impl Fn(&Slabs<Place>) -> bool,
+    ) -> usize {
+        let (mut passed, mut evicted) = (0, 0);
+        for _ in 0..most {
+            if is_enough(slabs) {
+                break;
+            }
+            let Some((id, place)) = slabs.next() else { break };
+            let place = place.clone();
+            let gone = with_block(&place, id, |slot, held| {
+                let was_used = slot.used.swap(false, Ordering::Relaxed) && passed < STEPS;
+                passed += usize::from(was_used);
+                if was_used { None } else { held.take() }
+            });
+            if gone.flatten().is_some() {
+                evicted += 1;
+                slabs.reclaim();
+            }
+        }
+        evicted
+    }
+
+    /// Moves the blocks of a slab to others. Whether one is left.
+    fn leave_a_slab(slabs: &mut Slabs<Place>) -> bool {
+        for slab in slabs.emptiest() {
+            let before = slabs.memory();
+            for (id, place) in slabs.blocks_in(slab) {
+                with_block(&place, id, |_, held| {
+                    let block = held.as_mut().filter(|block| !block.view.is_shared())?;
+                    let blank = slabs.take_elsewhere(slab, block.view.len(), place.clone())?;
+                    let (view, frame) = blank.fill(&block.view)?;
+                    **block = Block { view, frame };
+                    Some(())
+                });
+            }
+            slabs.reclaim();
+            slabs.release_kept();
+            if slabs.memory() < before {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Gives the block at `place` to `call`, if it is there and in frame `id`: it may not be yet, or only readers have it.
+fn with_block<R>(
+    (slots, number): &Place,
+    id: FrameId,
+    call: impl FnOnce(&Slot, &mut Option<Box<Block>>) -> R,
+) -> Option<R> {
+    let slots = slots.upgrade()?;
+    let slot = &slots[*number as usize];
+    let mut held = slot.lock();
+    let is_it = held.as_ref().is_some_and(|block| block.frame == id);
+    is_it.then(|| call(slot, &mut held))
 }
 
 impl FileBlocks {
@@ -189,17 +251,23 @@ impl FileBlocks {
         }
     }
 
-    /// Takes a copy of block `block` in. It may be dropped at any time.
+    /// Takes a copy of block `block` in, if there is room for it. It may be dropped at any time.
     pub(crate) fn insert(&self, block: usize, bytes: &[u8]) {
         let weight = slabs::weight(bytes.len());
         if weight > self.cache.capacity.load(Ordering::Relaxed) || self.contains(block) {
             return;
         }
         let mut slabs = self.cache.slabs();
-        self.cache.make_room(&mut slabs, weight, 2 * STEPS, 2 * STEPS);
-        let blank = slabs.take(bytes.len(), (Arc::downgrade(&self.slots), block as u32), None);
+        // One large block may take the place of many small ones.
+        let most = 2 * STEPS + bytes.len() / slabs::SMALLEST;
+        let most_left = MOST_LEFT + bytes.len() / slabs::SLAB;
+        if self.contains(block) || !self.cache.make_room(&mut slabs, weight, most, most_left) {
+            return;
+        }
+        let place = (Arc::downgrade(&self.slots), block as u32);
+        let Some(blank) = slabs.take(bytes.len(), place) else { return };
         drop(slabs);
-        let (view, frame) = blank.fill(bytes);
+        let Some((view, frame)) = blank.fill(bytes) else { return };
         let slot = &self.slots[block];
         let mut held = slot.lock();
         if held.is_none() {
@@ -242,7 +310,18 @@ impl Slot {
 
 impl Drop for FileBlocks {
     fn drop(&mut self) {
-        self.slots.iter().for_each(|slot| *slot.lock() = None);
+        let held = self.slots.iter().filter_map(|slot| slot.lock().take());
+        let mut cleared = 0;
+        held.for_each(|block| {
+            drop(block);
+            cleared += 1;
+            if cleared % CLEARED == 0 {
+                drop(self.cache.slabs());
+            }
+        });
+        if cleared > 0 {
+            drop(self.cache.slabs());
+        }
     }
 }
 
@@ -397,6 +476,81 @@ mod tests {
         drop(file);
         cache.set_capacity(0);
         assert_eq!((cache.memory(), cache.slabs().blocks()), (0, 0));
+    }
+
+    /// Lengths of which no number fills a slab: what is left of each is not room that blocks could be moved to.
+    #[test]
+    fn what_is_left_at_the_end_of_slabs_sets_nothing_in_motion() {
+        for len in [3_300, 6_700, 13_400, 27_000] {
+            let capacity = 32 << 20;
+            let cache = Arc::new(BlockCache::new(capacity));
+            let count = capacity as usize / len;
+            let file = FileBlocks::new(Arc::clone(&cache), 3 * count);
+            let hot = || (0..count / 2).step_by(8);
+            (0..count / 2).for_each(|i| file.insert(i, &vec![1; len]));
+            let places: Vec<_> = hot().map(|i| file.peek(i).unwrap().as_ptr()).collect();
+            for i in count..3 * count {
+                file.insert(i, &vec![2; len]);
+                drop(file.get(i % (count / 2) / 8 * 8));
+                let most = capacity + cache.slabs().slack() + 2 * SLAB as u64;
+                assert!(cache.memory() <= most, "{} at {i} with {len}", cache.memory());
+            }
+            assert!(held(&file) >= count * 3 / 4, "{} of {count} with {len}", held(&file));
+            let are = hot().map(|i| file.peek(i).map_or(std::ptr::null(), |view| view.as_ptr()));
+            assert!(are.eq(places), "blocks of {len} were moved, though none was to be");
+        }
+    }
+
+    #[test]
+    fn large_blocks_among_small_ones_keep_the_budget() {
+        for large in [20_000, 100_000, 1 << 20, 5 << 20] {
+            let capacity = 32 << 20;
+            let cache = Arc::new(BlockCache::new(capacity));
+            let file = FileBlocks::new(Arc::clone(&cache), 20_000);
+            for i in 0..8_000 {
+                file.insert(i, &block(1));
+                drop(file.get(i));
+            }
+            for i in 8_000..8_040 {
+                file.insert(i, &vec![3; large]);
+                let most = capacity + cache.slabs().slack() + 2 * SLAB as u64;
+                assert!(cache.memory() <= most, "{} with {large}", cache.memory());
+            }
+            assert!((8_000..8_040).any(|i| file.contains(i)), "none of {large} was taken in");
+            assert!(held(&file) > 4, "{} with {large}", held(&file));
+        }
+    }
+
+    /// A slice of a block keeps its slab, so others have to make room.
+    #[test]
+    fn slabs_that_readers_hold_on_to_are_in_the_budget() {
+        let (capacity, in_a_slab) = (32 << 20, SLAB / LEN);
+        let cache = Arc::new(BlockCache::new(capacity));
+        let file = FileBlocks::new(Arc::clone(&cache), 50_000);
+        (0..7_000).for_each(|i| file.insert(i, &block(i as u8)));
+        let slices: Vec<_> =
+            (0..3_500).step_by(in_a_slab).map(|i| (i, file.get(i).unwrap())).collect();
+        for i in 7_000..20_000 {
+            file.insert(i, &[9; 9_000]);
+        }
+        let most = capacity + cache.slabs().slack() + 2 * SLAB as u64;
+        assert!(cache.memory() <= most, "{} of {capacity}", cache.memory());
+        assert!(held(&file) > 1_000, "{}", held(&file));
+        assert!(slices.iter().all(|(i, slice)| slice[..] == block(*i as u8)[..]));
+        drop(slices);
+        (20_000..30_000).for_each(|i| file.insert(i, &[9; 9_000]));
+        assert!(held(&file) > 3_000, "{} after the slices are gone", held(&file));
+    }
+
+    #[test]
+    fn a_closed_file_gives_its_memory_back_at_once() {
+        let cache = Arc::new(BlockCache::new(1 << 30));
+        let file = FileBlocks::new(Arc::clone(&cache), 2_000);
+        (0..2_000).for_each(|i| file.insert(i, &block(1)));
+        let memory = || cache.slabs.lock().unwrap().memory();
+        assert!(memory() >= 2_000 * LEN as u64);
+        drop(file);
+        assert!(memory() <= 2 * SLAB as u64, "{} bytes wait for the next block", memory());
     }
 
     #[test]
