@@ -24,9 +24,12 @@ const LARGEST_MEMTABLE: usize = 128 << 20;
 /// What is read of each input of a merge at once, in bytes.
 const MERGE_BUFFERS: RangeInclusive<usize> = 16 << 10..=1 << 20;
 
-/// The bytes of a chunk, which is what memtables take memory in. It is not given back to the system at once, because the first touch of a page costs
-/// more than writing an entry to it: chunks of memtables that are gone wait for the next ones.
-pub(crate) const CHUNK: usize = 1 << 20;
+/// The most bytes of a chunk.
+pub(crate) const LARGEST_CHUNK: usize = 1 << 20;
+/// The fewest.
+const SMALLEST_CHUNK: usize = 64 << 10;
+/// A memtable has so many chunks at least, if they may be small enough: it is frozen with the last one hardly begun.
+const CHUNKS: usize = 8;
 
 /// How many chunks are got ready ahead of memtables that grow.
 const READY: usize = 4;
@@ -38,6 +41,9 @@ pub(crate) struct Budget {
     pub(crate) total: usize,
     /// A memtable that takes this many bytes is frozen.
     pub(crate) memtable: usize,
+    /// The bytes of a chunk, which is what memtables take memory in. It is not given back to the system at once, because the first touch of a page costs
+    /// more than writing an entry to it: chunks of memtables that are gone wait for the next ones.
+    pub(crate) chunk: usize,
     /// All memtables together, of all keyspaces, frozen ones included.
     pub(crate) memtables: usize,
     used_by_memtables: AtomicUsize,
@@ -51,14 +57,14 @@ pub(crate) struct Budget {
 #[derive(Default)]
 struct Spare {
     chunks: Mutex<Vec<Pages>>,
-    bytes: AtomicUsize,
+    count: AtomicUsize,
     /// What memtables took when chunks were got ready.
     seen: AtomicUsize,
 }
 
 impl fmt::Debug for Spare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Spare").field(&self.bytes).finish()
+        f.debug_tuple("Spare").field(&self.count).finish()
     }
 }
 
@@ -67,7 +73,7 @@ impl Spare {
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Pages>) -> T) -> T {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = change(&mut chunks);
-        self.bytes.store(chunks.len() * CHUNK, Ordering::Relaxed);
+        self.count.store(chunks.len(), Ordering::Relaxed);
         changed
     }
 }
@@ -126,9 +132,12 @@ impl Drop for PageMemory {
 impl Budget {
     pub(crate) fn new(total: usize) -> Self {
         let memtables = total / 8 * 3;
+        let memtable = (memtables / 3).min(LARGEST_MEMTABLE);
+        let share = (memtable / CHUNKS).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
         Self {
             total,
-            memtable: (memtables / 3).min(LARGEST_MEMTABLE),
+            memtable,
+            chunk: 1 << share.ilog2(),
             memtables,
             used_by_memtables: AtomicUsize::new(0),
             used_by_indexes: AtomicUsize::new(0),
@@ -150,23 +159,23 @@ impl Budget {
 
     /// Memory for a memtable, with anything in it. Its owner notes that memtables have grown.
     pub(crate) fn take_chunk(&self) -> Pages {
-        let spare = match self.spare.bytes.load(Ordering::Relaxed) {
+        let spare = match self.spare.count.load(Ordering::Relaxed) {
             0 => None,
             _ => self.spare.change(Vec::pop),
         };
-        spare.unwrap_or_else(|| Pages::new(CHUNK))
+        spare.unwrap_or_else(|| Pages::new(self.chunk))
     }
 
     /// Gets chunks ready if memtables that are not small have grown since the last time: the first touch of their pages
     /// takes about as long as all else in a put, and is done here, by a background thread.
     pub(crate) fn prepare_chunks(&self) {
         let used = self.memtables_used();
-        if self.spare.seen.swap(used, Ordering::Relaxed) >= used || used < CHUNK {
+        if self.spare.seen.swap(used, Ordering::Relaxed) >= used || used < self.chunk {
             return;
         }
-        let ready = self.spare.bytes.load(Ordering::Relaxed) / CHUNK;
+        let ready = self.spare.count.load(Ordering::Relaxed);
         for _ in ready..READY.min(self.spare_room()) {
-            let mut chunk = Pages::new(CHUNK);
+            let mut chunk = Pages::new(self.chunk);
             chunk.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
             self.give_chunk(chunk);
         }
@@ -186,17 +195,17 @@ impl Budget {
 
     /// How many chunks may wait.
     fn spare_room(&self) -> usize {
-        self.memtable.min(self.memtables.saturating_sub(self.memtables_used())) / CHUNK
+        self.memtable.min(self.memtables.saturating_sub(self.memtables_used())) / self.chunk
     }
 
     /// Notes that a memtable has grown.
     pub(crate) fn grow_memtables(&self, bytes: usize) {
         let used = self.used_by_memtables.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let spare = self.spare.bytes.load(Ordering::Relaxed);
+        let spare = self.spare.count.load(Ordering::Relaxed) * self.chunk;
         let excess = (used + spare).saturating_sub(self.memtables).min(spare);
         if excess > 0 {
             let gone = self.spare.change(|chunks| {
-                chunks.split_off(chunks.len().saturating_sub(excess.div_ceil(CHUNK)))
+                chunks.split_off(chunks.len().saturating_sub(excess.div_ceil(self.chunk)))
             });
             drop(gone);
         }
@@ -254,7 +263,7 @@ mod tests {
     #[test]
     fn spare_chunks_stay_within_what_memtables_have() {
         let budget = Budget::new(64 << 20);
-        let spare = || budget.spare.bytes.load(Ordering::Relaxed) / CHUNK;
+        let spare = || budget.spare.count.load(Ordering::Relaxed);
         let chunks: Vec<_> = (0..10).map(|_| budget.take_chunk()).collect();
         chunks.into_iter().for_each(|chunk| budget.give_chunk(chunk));
         assert_eq!(spare(), 8, "no more than one memtable takes");
@@ -274,6 +283,17 @@ mod tests {
         budget.grow_memtables(2 << 20);
         budget.prepare_chunks();
         assert_eq!(spare(), READY);
+    }
+
+    #[test]
+    fn a_memtable_has_several_chunks() {
+        let sizes = [1_usize, 8, 16, 17, 32, 64, 512, 1 << 20].map(|mebibytes| {
+            let budget = Budget::new(mebibytes << 20);
+            (budget.memtable >> 10, budget.chunk >> 10)
+        });
+        let first = [(128, 64), (1024, 128), (2048, 256), (2176, 256), (4096, 512), (8192, 1024)];
+        assert_eq!(sizes[..6], first);
+        assert_eq!(sizes[6..], [(65536, 1024), (131_072, 1024)]);
     }
 
     #[test]

@@ -974,9 +974,14 @@ fn home(context: &Context, options: &LsmOptions) -> Arc<Home> {
 
 /// What the tree is shaped by.
 fn shape(context: &Context, options: &LsmOptions) -> Shape {
-    let base_bytes = (4 * context.budget.memtable as u64).max(1 << 20);
-    let table_bytes = (base_bytes / 8).clamp(256 << 10, 64 << 20);
-    Shape { base_bytes, table_bytes: options.table_size.unwrap_or(table_bytes) }
+    let flush_bytes = (context.budget.memtable as u64).max(256 << 10);
+    let table_bytes = (flush_bytes / 2).clamp(256 << 10, 64 << 20);
+    Shape {
+        flush_bytes,
+        // What level 0 has when it is merged: less would be written over and over, with little that is new.
+        base_bytes: 8 * flush_bytes,
+        table_bytes: options.table_size.unwrap_or(table_bytes),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -28,9 +28,9 @@ pub(super) const PLACE_BITS: u32 = 28;
 /// A chunk's units are named by this many bits of a place: 1 MiB.
 const UNIT_BITS: u32 = 16;
 const CHUNK: usize = UNIT << UNIT_BITS;
-const _: () = assert!(CHUNK == budget::CHUNK && CHUNK_ALIGN <= PAGE);
+const _: () = assert!(CHUNK == budget::LARGEST_CHUNK && CHUNK_ALIGN <= PAGE);
 const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
-/// The size of a kind's first chunk; each next one is twice as large, up to a full one.
+/// The size of a kind's first chunk; each next one is twice as large, up to what the budget has for one.
 const FIRST_CHUNK: usize = 4 << 10;
 
 /// What a piece is for. Each kind has chunks of its own, so that what is searched through often lies close
@@ -94,7 +94,7 @@ enum Memory {
 impl Chunk {
     /// A chunk of at least `size` bytes.
     fn new(budget: &Budget, size: usize) -> Self {
-        if size == CHUNK {
+        if size == budget.chunk {
             let mut memory = budget.take_chunk();
             return Self { start: memory.start(), memory: Memory::Budget(memory) };
         }
@@ -235,7 +235,7 @@ impl Arena {
     fn add_chunk(&self, pen: &mut Pen, need: usize, before: usize) -> Current {
         let index = pen.chunks.len();
         assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
-        let size = (2 * before).clamp(FIRST_CHUNK, CHUNK).max(need);
+        let size = (2 * before).clamp(FIRST_CHUNK, pen.budget.chunk).max(need);
         let chunk = Chunk::new(&pen.budget, size);
         let start = chunk.start.as_ptr();
         pen.chunks.push(chunk);

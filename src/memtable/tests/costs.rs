@@ -8,6 +8,7 @@ with_every_kind! {
     the_budget_is_charged_and_given_back,
     what_is_made_for_readers_is_charged,
     large_values_and_keys_outlive_the_table,
+    a_full_one_has_little_room_left,
     entries_take_little_more_than_their_bytes,
 }
 
@@ -20,6 +21,22 @@ fn the_budget_is_charged_and_given_back(kind: MemtableKind) {
     assert_eq!((table.entries(), table.oldest()), (1, Some(1)));
     drop(table);
     assert_eq!(budget.memtables_used(), 0);
+}
+
+/// It is frozen when it takes more than it may, which is when the last chunk is begun.
+fn a_full_one_has_little_room_left(kind: MemtableKind) {
+    for mebibytes in if cfg!(miri) { 0..0 } else { 4..20_usize } {
+        let budget = Arc::new(Budget::new(mebibytes << 20));
+        let (table, value) = (new(kind, &budget), vec![7; 1000]);
+        let mut number = 0_u64;
+        while table.memory() <= budget.memtable {
+            number += 1;
+            let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            table.insert(&key, Trailer::new(number, Kind::Put), &value);
+        }
+        let held = number as usize * value.len();
+        assert!(held > budget.memtable * 2 / 3, "{held} of {} bytes", budget.memtable);
+    }
 }
 
 fn what_is_made_for_readers_is_charged(kind: MemtableKind) {

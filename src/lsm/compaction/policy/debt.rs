@@ -9,15 +9,15 @@ use crate::lsm::version::Version;
 
 /// Writers are slowed down from a debt of so many times the tree's bytes,
 const SLOW_TIMES: u64 = 2;
-/// and of so many times what the first levelled level may hold, which a small tree has at once. They wait at twice that.
-const SLOW_BASES: u64 = 64;
+/// and of so many flushes, which a small tree has at once. They wait at twice that.
+const SLOW_FLUSHES: u64 = 256;
 
 /// How far writers must be slowed down by a debt: 0 to [`FULL`], in proportion.
 pub(crate) fn pressure(debt: u64, version: &Version, shape: &Shape) -> u32 {
     let bytes = version.levels().map(|(level, _)| version.level_bytes(level));
     let bytes = bytes.fold(0, u64::saturating_add);
     let slow =
-        SLOW_TIMES.saturating_mul(bytes).saturating_add(SLOW_BASES * shape.base_bytes).max(1);
+        SLOW_TIMES.saturating_mul(bytes).saturating_add(SLOW_FLUSHES * shape.flush_bytes).max(1);
     let over = debt.saturating_sub(slow).min(slow);
     (u128::from(over) * u128::from(FULL) / u128::from(slow)) as u32
 }

@@ -25,7 +25,7 @@ impl LazyLevelled {
     fn tiers(&self, version: &Version, shape: &Shape) -> usize {
         let last = version.level_bytes(LAST);
         let runs = u64::from(self.runs);
-        let mut arriving = shape.flush_bytes().saturating_mul(runs);
+        let mut arriving = shape.flush_bytes.saturating_mul(runs);
         let mut tiers = 1;
         while arriving.saturating_mul(runs) < last && tiers < LAST {
             arriving = arriving.saturating_mul(runs);
@@ -123,7 +123,7 @@ mod tests {
             table_bytes in 10..500_u64,
         ) {
             let policy = LazyLevelled { runs };
-            let shapes = base_bytes.map(|base_bytes| Shape { base_bytes, table_bytes });
+            let shapes = base_bytes.map(|base_bytes| Shape { flush_bytes: base_bytes / 4, base_bytes, table_bytes });
             let mut tree = Tree::new();
             for (number, flush) in flushes.iter().enumerate() {
                 tree.take(flush, &policy, &shapes[usize::from(2 * number >= flushes.len())]);

@@ -72,10 +72,8 @@ impl Levelled {
             let bytes: u64 = column.iter().map(Run::bytes).sum();
             bytes >= tables.iter().map(|table| table.meta.len).sum()
         };
-        let score = |runs: usize, is_large: bool| match runs.checked_sub(LATEST) {
-            _ if is_large => runs as f64 / TRIGGER as f64,
-            None => runs as f64 / LATEST as f64,
-            Some(more) => 1.0 + more as f64 / TRIGGER as f64,
+        let score = |runs: usize, is_large: bool| {
+            runs as f64 / if is_large { TRIGGER } else { LATEST } as f64
         };
         let deep = columns::columns(version).into_iter().filter(|column| column.len() >= TRIGGER);
         let scored = deep.map(|column| (score(column.len(), is_large(&column)), column));
@@ -106,21 +104,23 @@ impl Policy for Levelled {
         let target = |level| self.target(&sizes, base, level, shape.base_bytes);
         let fullness = |level: usize| sizes[level] as f64 / target(level) as f64;
         let (pressing, column) = self.level_0(version, base, shape);
-        let mut urgent = (pressing, 0);
-        for level in base..self.deepest {
-            if fullness(level) > urgent.0 {
-                urgent = (fullness(level), level);
-            }
-        }
-        match urgent {
-            (score, _) if score < 1.0 => {
-                tombstones::due(version, (base, self.deepest), self.few, shape)
-            }
-            (_, 0) => {
+        let levels = (base..self.deepest).map(|level| (fullness(level), level));
+        let due = std::iter::once((pressing, 0)).chain(levels).filter(|(score, _)| *score >= 1.0);
+        // What is too full is dear to merge into, and waits for less.
+        let next = |level: usize| if level == 0 { base } else { level + 1 };
+        let urgency = |(score, level): (f64, usize)| match next(level) < self.deepest {
+            true => score / fullness(next(level)).max(1.0),
+            false => score,
+        };
+        let by_urgency = |a: &(f64, usize), b: &(f64, usize)| urgency(*a).total_cmp(&urgency(*b));
+        // Of equal ones the first.
+        match due.rev().max_by(by_urgency) {
+            None => tombstones::due(version, (base, self.deepest), self.few, shape),
+            Some((_, 0)) => {
                 let runs = column.as_deref().unwrap_or(version.level(0));
                 Some(into_merged(version, runs, MOST_RUNS, base, shape))
             }
-            (_, level) => {
+            Some((_, level)) => {
                 let bytes = sizes[level].saturating_sub(target(level)).max(1);
                 sink(version, level, Excess { tables: usize::MAX, bytes }, shape)
             }
@@ -362,6 +362,53 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_that_overlap_less_together_go_down_together() {
+        let mut rows: Vec<Row> = vec![
+            ((5, 0), 4, (b"a", b"b"), 500),
+            ((5, 0), 5, (b"e", b"f"), 500),
+            ((5, 0), 6, (b"g", b"h"), 500),
+            ((6, 0), 1, (b"b", b"c"), 200),
+            ((6, 0), 2, (b"c1", b"d"), 100),
+            ((6, 0), 3, (b"d1", b"e"), 300),
+            ((6, 0), 9, (b"h", b"z"), 5000),
+        ];
+        let picked = |rows: &[Row], table_bytes| {
+            ids(&pick(&version(rows), &Shape { table_bytes, ..SHAPE }).unwrap())
+        };
+        // Alone 4 overlaps fewer bytes.
+        assert_eq!(picked(&rows, 100), [4, 1]);
+        // Now both overlap one table.
+        rows.splice(3..6, [((6, 0), 1, (&b"b"[..], &b"e"[..]), 600)]);
+        assert_eq!(picked(&rows, 100), [4, 5, 1]);
+        assert_eq!(picked(&rows, 99), [4, 1], "it is more than is merged into 16 tables");
+    }
+
+    #[test]
+    fn a_level_that_is_too_full_gives_way_before_it_is_merged_into() {
+        let picked = |runs: u64, base: u64, below: u64| {
+            let mut rows: Vec<Row> =
+                (0..runs).map(|id| ((0, 10 + id), 10 + id, (&b"a"[..], &b"z"[..]), 10)).collect();
+            rows.reverse();
+            rows.extend([
+                ((4, 0), 3, (&b"a"[..], &b"z"[..]), base),
+                ((5, 0), 2, (&b"a"[..], &b"z"[..]), below),
+                ((6, 0), 1, (&b"a"[..], &b"z"[..]), 100_000),
+            ]);
+            pick(&version(&rows), &SHAPE).unwrap().level
+        };
+        // Level 0 is due with 8 runs, level 4 with 1000 bytes, level 5 with 10,000.
+        assert_eq!(picked(16, 1300, 10_000), 4);
+        assert_eq!(
+            picked(16, 1500, 10_000),
+            5,
+            "level 0 has twice what it may, but waits for level 4"
+        );
+        assert_eq!(picked(16, 1500, 13_000), 4, "which has to wait itself");
+        assert_eq!(picked(16, 1500, 20_000), 6);
+        assert_eq!(picked(7, 900, 9_000 + 1_001), 6);
+    }
+
+    #[test]
     fn the_fullest_level_comes_first() {
         let mut rows: Vec<Row> =
             (10..15).map(|id| ((0, id), id, (&b"a"[..], &b"z"[..]), 300)).collect();
@@ -454,7 +501,7 @@ mod tests {
         ) {
             let policy = Levelled::new(ratio);
             // The shape may change, as it does when a database is opened with another budget.
-            let shapes = base_bytes.map(|base_bytes| Shape { base_bytes, table_bytes });
+            let shapes = base_bytes.map(|base_bytes| Shape { flush_bytes: base_bytes / 4, base_bytes, table_bytes });
             let mut tree = Tree::new();
             for (number, flush) in flushes.iter().enumerate() {
                 tree.take(flush, &policy, &shapes[usize::from(2 * number >= flushes.len())]);

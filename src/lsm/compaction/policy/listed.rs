@@ -97,7 +97,7 @@ impl Policy for Listed {
         match self.levels.first() {
             Some(Level::Tiering(LevelLimit::Count(most))) => runs.saturating_sub(u64::from(*most)),
             Some(Level::Tiering(LevelLimit::Bytes(most))) => {
-                version.level_bytes(0).saturating_sub(*most) / shape.flush_bytes()
+                version.level_bytes(0).saturating_sub(*most) / shape.flush_bytes
             }
             _ => unmerged(version, 0).len() as u64,
         }

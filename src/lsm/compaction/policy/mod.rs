@@ -22,6 +22,7 @@ mod tombstones;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::claims::{Held, Wanted};
@@ -38,27 +39,28 @@ const STOP: u64 = 36;
 pub(crate) const FULL: u32 = 1000;
 /// How many choices of a policy are looked at while others are at work.
 const TRIES: usize = 8;
+/// No more neighbours of a level go down together,
+const MOST_SUNK: usize = 4;
+/// and no more than is merged into so many tables, unless it is one.
+const SUNK_INTO: u64 = 16;
 /// The most runs of level 0 that are merged into a levelled level at once.
 const MOST_RUNS: usize = 16;
 
 /// The sizes that shape a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// What the first levelled level may hold if there are deeper ones: as much as four flushes write.
+    /// About what a flush writes.
+    pub(crate) flush_bytes: u64,
+    /// What the first levelled level may hold if there are deeper ones.
     pub(crate) base_bytes: u64,
     /// A table that is merged is ended at about this many bytes.
     pub(crate) table_bytes: u64,
 }
 
 impl Shape {
-    /// About what a flush writes.
-    fn flush_bytes(&self) -> u64 {
-        (self.base_bytes / 4).max(1)
-    }
-
     /// A table with less than this many bytes is small.
     fn small_bytes(&self) -> u64 {
-        self.table_bytes.min(self.base_bytes / 8) / 4
+        self.table_bytes.min(self.flush_bytes / 2) / 4
     }
 
     /// As many of `bounds` as `bytes` may be divided at so that the parts, if they are alike, are not small.
@@ -313,7 +315,7 @@ fn into_newest(runs: &[Run], level: usize, shape: &Shape) -> Choice {
 }
 
 /// Which tables of a run lie between the smallest and the largest key of `tables`.
-fn met(run: &Run, tables: &[Arc<TableFile>]) -> std::ops::Range<usize> {
+fn met(run: &Run, tables: &[Arc<TableFile>]) -> Range<usize> {
     let smallest = tables.iter().map(|table| &table.meta.smallest).min();
     let largest = tables.iter().map(|table| &table.meta.largest).max();
     let (Some(smallest), Some(largest)) = (smallest, largest) else { return 0..0 };
@@ -322,11 +324,7 @@ fn met(run: &Run, tables: &[Arc<TableFile>]) -> std::ops::Range<usize> {
 }
 
 /// The same with the tables next to them, if those are small.
-fn with_small_neighbours(
-    run: &Run,
-    mut met: std::ops::Range<usize>,
-    shape: &Shape,
-) -> std::ops::Range<usize> {
+fn with_small_neighbours(run: &Run, mut met: Range<usize>, shape: &Shape) -> Range<usize> {
     let is_small = |at: usize| run.tables().get(at).is_some_and(|table| shape.is_small(table));
     if met.start > 0 && is_small(met.start - 1) {
         met.start -= 1;
@@ -345,7 +343,8 @@ struct Excess {
 }
 
 /// Tables of the merged run of `level` into that of the level below: as many as are too much, of those that overlap nothing
-/// there; if there are none, the one that overlaps least in proportion to its size.
+/// there; if there are none, the one that overlaps least in proportion to its size, or the neighbours that do together: at the ends of what goes down
+/// lie tables that it overlaps in part, and neighbours have those in common.
 fn sink(version: &Version, level: usize, excess: Excess, shape: &Shape) -> Option<Choice> {
     let waiting = unmerged(version, level + 1);
     if !waiting.is_empty() {
@@ -369,14 +368,42 @@ fn sink(version: &Version, level: usize, excess: Excess, shape: &Shape) -> Optio
     if !moved.is_empty() {
         return Some(choice(moved, Work::Move));
     }
-    let cost = |table: &Arc<TableFile>| {
-        let bytes: u64 = overlap(table).iter().map(|table| table.meta.len).sum();
-        bytes as f64 / table.meta.len.max(1) as f64
-    };
-    let table = run.tables().iter().min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
-    let mut inputs = vec![Arc::clone(table)];
-    inputs.extend_from_slice(overlap(table));
+    let inputs = overlapping_least(run, below, excess.tables, shape)?;
     Some(choice(inputs, Work::Merge))
+}
+
+/// The one table of `run`, or the neighbours, that overlap the fewest bytes of the run `below` for their own, and what they overlap.
+fn overlapping_least(
+    run: &Run,
+    below: Option<&Run>,
+    most: usize,
+    shape: &Shape,
+) -> Option<Vec<Arc<TableFile>>> {
+    let below = below.map_or(&[][..], Run::tables);
+    let bytes = |tables: &[Arc<TableFile>]| tables.iter().map(|table| table.meta.len).sum::<u64>();
+    let mut least: Option<(f64, Range<usize>, Range<usize>)> = None;
+    let mut from = 0;
+    for (start, first) in run.tables().iter().enumerate() {
+        let is_behind = |table: &Arc<TableFile>| table.meta.largest < first.meta.smallest;
+        from += below[from..].iter().take_while(|table| is_behind(table)).count();
+        let (mut own, mut met, mut to) = (0, 0, from);
+        for (at, table) in run.tables().iter().enumerate().skip(start).take(most.min(MOST_SUNK)) {
+            let is_met = |other: &Arc<TableFile>| other.meta.smallest <= table.meta.largest;
+            let more = below[to..].iter().take_while(|other| is_met(other)).count();
+            own += table.meta.len;
+            met += bytes(&below[to..to + more]);
+            to += more;
+            if at > start && own + met > shape.table_bytes.saturating_mul(SUNK_INTO) {
+                break;
+            }
+            let cost = met as f64 / own.max(1) as f64;
+            if least.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                least = Some((cost, start..at + 1, from..to));
+            }
+        }
+    }
+    let (_, own, met) = least?;
+    Some([&run.tables()[own], &below[met]].concat())
 }
 
 /// All tables into one run of `level`; `None` if there are none.

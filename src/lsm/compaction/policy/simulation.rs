@@ -11,7 +11,7 @@ use crate::lsm::compaction::claims::{Claim, Claims, Wanted};
 use crate::lsm::version::{Home, LEVELS, Place, TableFile, TableMeta, Version, sample};
 use crate::options::CompactionLock;
 
-pub(super) const SHAPE: Shape = Shape { base_bytes: 1000, table_bytes: 100 };
+pub(super) const SHAPE: Shape = Shape { flush_bytes: 250, base_bytes: 1000, table_bytes: 100 };
 
 /// A table: level and run, number, keys, bytes. Those with larger numbers are newer.
 pub(super) type Row<'a> = ((usize, u64), u64, (&'a [u8], &'a [u8]), u64);
