@@ -12,7 +12,7 @@ use crate::options::Durability;
 use crate::snapshot::check_same;
 
 /// The most memory a batch may ask of the memtables it is applied to.
-const MOST_WEIGHT: usize = 2 << 30;
+pub(crate) const MOST_WEIGHT: usize = 2 << 30;
 /// What an entry takes in a memtable besides key and value, at most.
 const ENTRY_WEIGHT: usize = 160;
 /// What a range that is deleted takes there, about, besides its ends.

@@ -32,6 +32,9 @@ const _: () = assert!(CHUNK == budget::LARGEST_CHUNK && CHUNK_ALIGN <= PAGE);
 const MAX_CHUNKS: usize = 1 << (PLACE_BITS - UNIT_BITS);
 /// The size of a kind's first chunk; each next one is twice as large, up to what the budget has for one.
 const FIRST_CHUNK: usize = 4 << 10;
+/// More chunks than a memtable has that is frozen in time. One that a single batch makes larger, which may be as large as
+/// any, has large ones from then on, so that there are enough of them.
+const MANY_CHUNKS: usize = 256;
 
 /// What a piece is for. Each kind has chunks of its own, so that what is searched through often lies close
 /// together, on few pages.
@@ -235,7 +238,8 @@ impl Arena {
     fn add_chunk(&self, pen: &mut Pen, need: usize, before: usize) -> Current {
         let index = pen.chunks.len();
         assert!(index < MAX_CHUNKS, "a memtable is frozen long before it has 4 GiB");
-        let size = (2 * before).clamp(FIRST_CHUNK, pen.budget.chunk).max(need);
+        let most = if index < MANY_CHUNKS { pen.budget.chunk } else { CHUNK };
+        let size = (2 * before).clamp(FIRST_CHUNK, most).max(need);
         let chunk = Chunk::new(&pen.budget, size);
         let start = chunk.start.as_ptr();
         pen.chunks.push(chunk);
@@ -273,6 +277,34 @@ impl Arena {
         unsafe {
             let chunk = (*table.add(chunk)).load(Ordering::Relaxed);
             NonNull::new_unchecked(chunk.add(unit * UNIT))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::super::entry::LARGE;
+    use super::*;
+    use crate::batch::MOST_WEIGHT;
+    use crate::options::MAX_KEY_LEN;
+
+    /// The largest batch comes to a memtable that is nearly full; its pieces are such as leave much of a chunk over.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes gigabytes")]
+    fn the_largest_batch_has_room() {
+        for mebibytes in [1, 64, 4096] {
+            for len in [1000, 33 << 10, 65 << 10, LARGE, LARGE + MAX_KEY_LEN] {
+                let budget = Arc::new(Budget::new(mebibytes << 20));
+                let (arena, mut pen) = (Arena::new(), Pen::new(&budget));
+                let pieces = (budget.memtable + MOST_WEIGHT) / len;
+                let kinds = [Kind::Segment, Kind::Leaf, Kind::Inner, Kind::Head];
+                for kind in kinds.into_iter().chain(iter::repeat_n(Kind::Entry, pieces)) {
+                    arena.allocate(&mut pen, kind, len, UNIT);
+                }
+                assert!(arena.allocated() < pieces * len / 2 * 3, "{mebibytes} MiB, {len}");
+            }
         }
     }
 }
