@@ -1,7 +1,8 @@
 //! How a database is opened.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::database::Database;
@@ -43,9 +44,12 @@ pub(crate) struct DatabaseOptions {
     pub(crate) publish_status: bool,
 }
 
-/// Half of the processors, so that callers have the rest.
+/// Half of the processors, so that callers have the rest. Counting them takes some twenty microseconds, as it reads files of the
+/// system: that is done once.
 fn default_background_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).clamp(1, 4))
+    static DEFAULT: OnceLock<usize> = OnceLock::new();
+    let half = |processors: NonZero<usize>| (processors.get() / 2).clamp(1, 4);
+    *DEFAULT.get_or_init(|| std::thread::available_parallelism().map_or(1, half))
 }
 
 /// Opens a database with other than the default options. Made by

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, Durability, ErrorKind, KeyspaceOptions, Layer, RecoveryMode};
 use turbidite_torture::flip::places::{Meaning, Places, tree_end};
-use turbidite_torture::flip::{Contents, Effort, Records, Verdict, examine, run};
+use turbidite_torture::flip::{Contents, Effort, Opening, Records, Verdict, examine, run};
 use turbidite_torture::{Engines, Setting, workers};
 
 use crate::history::{self, Change, Dice, Fingerprint, History, Model, PARTS};
@@ -108,7 +108,7 @@ fn a_catalog_from_the_databases_birth_is_refused() {
     for birth in births {
         let aged = fs.fork();
         aged.write_file(&path, &birth).unwrap();
-        assert_eq!(examine(&aged, Layer::Mmap, &contents), Ok(Verdict::Refused));
+        assert_eq!(examine(&aged, Layer::Mmap, &contents, Opening::Writing), Ok(Verdict::Refused));
     }
 }
 
@@ -143,7 +143,7 @@ fn pages_of_a_tree_that_were_not_written_are_noticed() {
             bytes[at..at + PAGE].copy_from_slice(&files[number][at..at + PAGE]);
             let fs = fs.fork();
             fs.write_file(&path, &bytes).unwrap();
-            if examine(&fs, Layer::Mmap, &contents).unwrap() == Verdict::Silent {
+            if examine(&fs, Layer::Mmap, &contents, Opening::Writing).unwrap() == Verdict::Silent {
                 let mut changed = (at..at + PAGE).filter(|&at| bytes[at] != closed[at]);
                 let says_nothing = changed.all(|at| places.meaning(at) < Meaning::Needed);
                 assert!(says_nothing, "nobody has noticed");

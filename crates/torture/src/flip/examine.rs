@@ -37,6 +37,15 @@ impl Verdict {
     }
 }
 
+/// What a damaged database is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// Reading, which recovers in memory and starts one thread.
+    Reading,
+    /// Writing, which does all the former does and goes on with the log, and starts several.
+    Writing,
+}
+
 /// How the database of [`history::PATH`] is opened with its log in `layer`.
 pub(super) fn builder(fs: &MemoryFs, layer: Layer) -> DatabaseBuilder {
     history::builder(Arc::new(fs.clone())).log_layer(layer).background_threads(1)
@@ -47,19 +56,27 @@ pub(super) fn builder(fs: &MemoryFs, layer: Layer) -> DatabaseBuilder {
 ///
 /// # Errors
 /// An answer that is not one of `contents`, a failed opening that has changed something, a read that failed without a word from `verify`.
-pub fn examine(fs: &MemoryFs, layer: Layer, contents: &Contents) -> Result<Verdict, String> {
+pub fn examine(
+    fs: &MemoryFs,
+    layer: Layer,
+    contents: &Contents,
+    opening: Opening,
+) -> Result<Verdict, String> {
     let fork = fs.fork_traced();
-    let db = match builder(&fork, layer).open() {
+    // What only tries out whether there is direct I/O leaves nothing behind.
+    let has_changed = |fork: &MemoryFs| fork.operations() > 0 && fork.files() != fs.files();
+    let db = match builder(&fork, layer).read_only(opening == Opening::Reading).open() {
         Ok(db) => db,
-        // What only tries out whether there is direct I/O leaves nothing behind.
-        Err(_) if fork.operations() == 0 || fork.files() == fs.files() => {
-            return Ok(Verdict::Refused);
-        }
+        Err(_) if !has_changed(&fork) => return Ok(Verdict::Refused),
         Err(error) => return Err(format!("an opening that failed has changed files: {error:?}")),
     };
     let errors = read_all(&db, contents)?;
     let report = db.verify().map_err(|error| format!("verify itself failed: {error:?}"))?;
-    check_background(&db, contents)?;
+    match opening {
+        Opening::Reading if has_changed(&fork) => return Err("a reader has changed files".into()),
+        Opening::Reading => {}
+        Opening::Writing => check_background(&db, contents)?,
+    }
     let is_told = !report.problems.is_empty() || db.recovery().dropped_bytes > 0;
     match errors.first() {
         _ if is_told => Ok(Verdict::Reported),

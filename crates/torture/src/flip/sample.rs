@@ -155,11 +155,6 @@ impl Sample {
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.files.iter().position(|file| file.name == name)
     }
-
-    /// Whether there is a file of this name with the same bytes.
-    pub(super) fn has(&self, file: &Sampled) -> bool {
-        self.find(&file.name).is_some_and(|found| self.files[found].bytes == file.bytes)
-    }
 }
 
 /// The files of the database but the lock, with their bytes, by name.

@@ -15,7 +15,7 @@ fn sample(engine: EngineKind, state: State) -> Sample {
 
 /// What comes of examining the undamaged sample as if it had to have these contents.
 fn examined(sample: &Sample, contents: &Contents) -> Result<Verdict, String> {
-    examine(&sample.fs, sample.setting.layer, contents)
+    examine(&sample.fs, sample.setting.layer, contents, Opening::Writing)
 }
 
 #[test]
