@@ -18,7 +18,7 @@ use crate::error::{ErrorKind, Result};
 use crate::keyspace::Keyspace;
 use crate::options::{Compression, KeyspaceOptions, MIN_MEMORY_BUDGET};
 use crate::reducer::Reducer;
-use crate::vfs::{Layer, MemoryFs};
+use crate::vfs::{Access, Fs, Layer, MemoryFs};
 
 const PATH: &str = "/db";
 /// The most bytes of one change.
@@ -33,25 +33,29 @@ static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
     let fs = MemoryFs::new();
     make(&fs).expect("a sample can be made");
     let used = |bytes: Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).map_or(1, |at| at + 1);
+    let bytes = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
     let files = fs.files().into_iter().map(|(path, bytes)| (path, used(bytes))).collect();
-    Sample { fs, files }
+    Sample { fs, files, bytes }
 });
 
 struct Sample {
     fs: MemoryFs,
     /// How many bytes each file has before the zeros at its end, at least one.
     files: Vec<(PathBuf, usize)>,
+    /// How many bytes all files have.
+    bytes: usize,
 }
 
 /// Changes a database as the input says, and uses what is left of it.
 pub(super) fn changed(input: &[u8]) {
     let fs = SAMPLE.fs.fork();
+    let mut changed = Vec::new();
     let mut rest = input;
     while let Some(change) = Change::take(&mut rest) {
-        change.apply(&fs);
+        change.apply(&fs).expect("memory takes it");
+        changed.push(change.path);
     }
-    let bytes = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
-    refused_or(used(&fs, bytes));
+    refused_or(used(&fs, &changed));
 }
 
 /// What becomes of a file.
@@ -74,19 +78,16 @@ impl<'a> Change<'a> {
         Some(Self { path, offset, bytes: count.map(|_| bytes) })
     }
 
-    fn apply(&self, fs: &MemoryFs) {
-        let files = fs.files();
-        let file = files.into_iter().find(|(path, _)| path == self.path);
-        let (_, mut content) = file.expect("no file is taken away");
+    fn apply(&self, fs: &MemoryFs) -> Result<()> {
+        let file = fs.open(self.path, Access::Write, Layer::Positional)?;
+        let (offset, len) = (self.offset as u64, file.len()?);
         match self.bytes {
-            None => content.truncate(self.offset),
+            None => file.truncate(offset.min(len)),
             Some(bytes) => {
-                let room = content.get_mut(self.offset..).unwrap_or_default();
-                let count = bytes.len().min(room.len());
-                room[..count].copy_from_slice(&bytes[..count]);
+                let room = len.saturating_sub(offset).min(bytes.len() as u64);
+                file.write_at(offset.min(len), &bytes[..room as usize])
             }
         }
-        fs.write_file(self.path, &content).expect("memory takes it");
     }
 }
 
@@ -172,15 +173,18 @@ fn refused_or<T>(result: Result<T>) -> Option<T> {
     None
 }
 
-/// Does with a database whatever can be done. No keyspace may have more records than its files, `bytes` in all, have room for.
-fn used(fs: &MemoryFs, bytes: usize) -> Result<()> {
+/// Does with a database whatever can be done, of which these files were `changed`; with a keyspace that has none of them it is not much.
+fn used(fs: &MemoryFs, changed: &[&Path]) -> Result<()> {
     let db = builder(fs).open()?;
     let names = db.keyspaces().into_iter().map(|keyspace| keyspace.name);
     let keyspaces: Vec<_> = names.filter_map(|name| refused_or(db.open_keyspace(&name))).collect();
-    keyspaces.iter().for_each(|keyspace| read(keyspace, bytes));
+    let (changed, others): (Vec<_>, Vec<_>) =
+        keyspaces.iter().partition(|keyspace| is_changed(keyspace.name(), changed));
+    changed.iter().for_each(|keyspace| read(keyspace));
+    others.iter().for_each(|keyspace| walk(keyspace.iter()));
     refused_or(db.verify());
     let _ = (db.stats(), db.status());
-    for keyspace in &keyspaces {
+    for keyspace in &changed {
         for number in 0..5 {
             refused_or(keyspace.put(key(3 * number), "new"));
             refused_or(keyspace.delete(key(3 * number + 1)));
@@ -188,17 +192,29 @@ fn used(fs: &MemoryFs, bytes: usize) -> Result<()> {
         refused_or(keyspace.persist());
         refused_or(keyspace.compact());
     }
+    others.iter().for_each(|keyspace| _ = refused_or(keyspace.put("new", "value")));
     refused_or(db.keyspace("one more", KeyspaceOptions::hash()));
     refused_or(db.settle());
-    keyspaces.iter().for_each(|keyspace| read(keyspace, bytes));
+    changed.iter().for_each(|keyspace| read(keyspace));
     let _ = keyspaces.iter().map(Keyspace::stats).count();
     drop(keyspaces);
     refused_or(db.close());
     Ok(())
 }
 
+/// Whether a keyspace has one of the files, or all keyspaces have: those of catalog and log.
+fn is_changed(name: &str, files: &[&Path]) -> bool {
+    let all = Path::new(PATH).join("keyspaces");
+    // They have the numbers from 1 on.
+    let number = keyspaces().iter().position(|(known, _)| *known == name).map(|at| at + 1);
+    let own = number.map(|number| all.join(number.to_string()));
+    files
+        .iter()
+        .any(|file| !file.starts_with(&all) || own.as_ref().is_none_or(|own| file.starts_with(own)))
+}
+
 /// Reads a keyspace in all ways.
-fn read(keyspace: &Keyspace, bytes: usize) {
+fn read(keyspace: &Keyspace) {
     let keys: Vec<_> = (0..KEYS).map(key).chain(["large".into(), "zzz".into()]).collect();
     keys.iter().for_each(|key| drop(refused_or(keyspace.get(key))));
     refused_or(keyspace.multi_get(&keys));
@@ -208,11 +224,11 @@ fn read(keyspace: &Keyspace, bytes: usize) {
         refused_or(keyspace.nth(position));
     }
     refused_or(keyspace.rank(&keys[8]));
-    walk(keyspace.iter(), bytes);
-    walk(keyspace.iter().rev(), bytes);
-    walk(keyspace.range(keys[4].as_str()..keys[20].as_str()), bytes);
-    walk(keyspace.prefix("key 000").rev(), bytes);
-    walk(keyspace.iter().keys(), bytes);
+    walk(keyspace.iter());
+    walk(keyspace.iter().rev());
+    walk(keyspace.range(keys[4].as_str()..keys[20].as_str()));
+    walk(keyspace.prefix("key 000").rev());
+    walk(keyspace.iter().keys());
     let Some(mut cursor) = refused_or(keyspace.cursor()) else { return };
     for key in keys.iter().step_by(5) {
         refused_or(cursor.seek(key));
@@ -226,9 +242,9 @@ fn read(keyspace: &Keyspace, bytes: usize) {
 }
 
 /// Goes on until the end or the first error. Each record takes a byte of some file at least.
-fn walk<T>(items: impl Iterator<Item = Result<T>>, bytes: usize) {
+fn walk<T>(items: impl Iterator<Item = Result<T>>) {
     let read = items.map(refused_or).take_while(Option::is_some).count();
-    assert!(read <= bytes, "{read} records of {bytes} bytes");
+    assert!(read <= SAMPLE.bytes, "{read} records of {} bytes", SAMPLE.bytes);
 }
 
 /// Changes to begin with: some to the front, the middle and the end of each file, and to the fronts of its pages.

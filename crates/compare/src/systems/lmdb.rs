@@ -1,5 +1,5 @@
-//! LMDB: a mapped file that is written through its mapping, not synced unless the durability asks for it. It has no memory
-//! of its own: its cache is the system's. Every call that writes is a transaction.
+//! LMDB: a mapped file that is written through its mapping, or by calls if that is chosen, and not synced unless the durability asks
+//! for it. It has no memory of its own: its cache is the system's. Every call that writes is a transaction.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -27,10 +27,11 @@ pub(super) fn open(
     let mut options = EnvOpenOptions::new();
     let size = choices.take::<usize>("map-size")?.unwrap_or(32 << 30);
     options.map_size(size).max_readers(128);
-    let flags = match setup.durability {
-        Durability::Sync => EnvFlags::WRITE_MAP,
-        _ => EnvFlags::WRITE_MAP | EnvFlags::NO_SYNC | EnvFlags::MAP_ASYNC,
-    };
+    let is_mapped = choices.take::<bool>("write-map")?.unwrap_or(true);
+    let mut flags = if is_mapped { EnvFlags::WRITE_MAP } else { EnvFlags::empty() };
+    if setup.durability != Durability::Sync {
+        flags |= EnvFlags::NO_SYNC | EnvFlags::MAP_ASYNC;
+    }
     let env = lmdb_env(&mut options, flags, path)?;
     let mut transaction = env.write_txn().map_err(failed)?;
     let database = env.create_database(&mut transaction, None).map_err(failed)?;
