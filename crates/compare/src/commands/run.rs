@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -48,6 +49,9 @@ pub(crate) struct Arguments {
     /// Where systems have their files while they run: on the device that is to be measured [default: data in --dir]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// End a run that takes longer than so many minutes: it counts as failed, and is tried again with the same command
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    limit: Option<u64>,
 }
 
 impl Arguments {
@@ -70,7 +74,9 @@ impl Arguments {
         let Self { scale, only, rows, .. } = self;
         let build = driver::build()?;
         let (results_of, build) = (&results, build.as_str());
-        let driver = Driver { results: results_of, scale: *scale, only, rows, data: &data, build };
+        let limit = self.limit.map(|minutes| Duration::from_secs(60 * minutes));
+        let driver =
+            Driver { results: results_of, scale: *scale, only, rows, data: &data, build, limit };
         let mut failures = Vec::new();
         for table in &tables {
             failures.extend(driver.run(table)?);

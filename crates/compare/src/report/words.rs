@@ -14,7 +14,9 @@ pub(crate) const READING: &str = "Each system ran in a process of its own, and t
 the median of its runs; behind it, or as a thin line, are the least and the most. A diamond is the figure that a study gave \
 for its own machine: it is there to compare shapes with, not machines. Operations that were done together, or that share one \
 look at the clock, are each taken to have lasted as long as their mean: latencies that are such means say so, and are no \
-latencies of single operations. Figures that are worse than a peer's are shown like all others.";
+latencies of single operations. Bytes written are the pages that a process made dirty, as Linux counts them: where the file \
+system keeps pages in large folios, as ext4 and XFS of newer kernels do, a small write counts as the whole folio, so that \
+engines that write single pages here and there show several times what reaches the device. Figures that are worse than a peer's are shown like all others.";
 
 /// The machine, as names and values.
 pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {

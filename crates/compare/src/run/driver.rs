@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::job::Job;
@@ -28,7 +29,12 @@ pub(crate) struct Driver<'a> {
     pub(crate) data: &'a Path,
     /// Which build of this program this is.
     pub(crate) build: &'a str,
+    /// A run that takes longer is ended, and counts as failed.
+    pub(crate) limit: Option<Duration>,
 }
+
+/// How often it is looked whether the time of a run is up.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The directory of the system that is run, in that for data. It is removed before each run and after it.
 pub(crate) const SYSTEM: &str = "system";
@@ -136,7 +142,7 @@ impl Driver<'_> {
     fn run_row(&self, row: &Row) -> Result<(Record, Option<Failure>)> {
         check_space(self.data, row.job.disk_bytes())?;
         let start = Instant::now();
-        let (end, failure) = match in_child(&row.job, &self.data.join(SYSTEM)) {
+        let (end, failure) = match in_child(&row.job, &self.data.join(SYSTEM), self.limit) {
             Ok(outcome) => (End::Measured(outcome), None),
             Err(failure) => (End::Failed(failure.to_string()), Some(failure)),
         };
@@ -162,8 +168,8 @@ fn check_space(data: &Path, needed: u64) -> Result<()> {
     ))
 }
 
-/// Has a process of this program carry out `job`.
-pub(crate) fn in_child(job: &Job, data: &Path) -> Result<Outcome> {
+/// Has a process of this program carry out `job`, and ends it when the time is up.
+fn in_child(job: &Job, data: &Path, limit: Option<Duration>) -> Result<Outcome> {
     let program = std::env::current_exe();
     let program =
         program.map_err(|error| Failure::other(format!("cannot find this program: {error}")))?;
@@ -180,16 +186,57 @@ pub(crate) fn in_child(job: &Job, data: &Path) -> Result<Outcome> {
     if let Some(mut input) = child.stdin.take() {
         input.write_all(text.as_bytes()).map_err(failed)?;
     }
-    let output = child.wait_with_output().map_err(failed)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+    let Output { status, stdout, stderr } = match output_within(child, limit).map_err(failed)? {
+        Some(output) => output,
+        None => {
+            let minutes = limit.unwrap_or_default().as_secs_f64() / 60.0;
+            return Err(Failure::other(format!("it took longer than {minutes} minutes")));
+        }
+    };
+    let said = String::from_utf8_lossy(&stderr);
+    if !status.success() {
         let said = said.trim();
         let said = said.strip_prefix("turbidite-compare: ").unwrap_or(said);
-        let told = format!("{said} ({})", output.status);
-        return Err(Failure::of_process(output.status.code(), told));
+        return Err(Failure::of_process(status.code(), format!("{said} ({status})")));
     }
-    serde_json::from_slice(&output.stdout)
+    serde_json::from_slice(&stdout)
         .map_err(|error| Failure::other(format!("what a process measured cannot be read: {error}")))
+}
+
+/// What a process gives until its end; `None` if it had to be ended.
+fn output_within(mut child: Child, limit: Option<Duration>) -> io::Result<Option<Output>> {
+    let Some(limit) = limit else { return child.wait_with_output().map(Some) };
+    let piped = "its output is piped";
+    let mut stdout = child.stdout.take().expect(piped);
+    let mut stderr = child.stderr.take().expect(piped);
+    let (mut said, mut told) = (Vec::new(), Vec::new());
+    let ended: io::Result<Option<ExitStatus>> = thread::scope(|scope| {
+        // It waits for whoever does not read.
+        let reads = [(&mut stdout as &mut (dyn Read + Send), &mut said), (&mut stderr, &mut told)];
+        let reads = reads.map(|(from, to)| scope.spawn(move || from.read_to_end(to)));
+        let ended = end_within(&mut child, limit);
+        for read in reads {
+            read.join().expect("reading does not panic")?;
+        }
+        ended
+    });
+    Ok(ended?.map(|status| Output { status, stdout: said, stderr: told }))
+}
+
+/// How a process ends; `None` if it had to be ended when the time was up.
+fn end_within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// What tells this build of the program from others: a hash of it.
@@ -264,5 +311,21 @@ mod tests {
         assert_eq!(refused.exit(), Exit::Io);
         let refused = refused.to_string();
         assert!(refused.contains("may be needed: free some space"), "{refused}");
+    }
+
+    #[test]
+    fn a_process_is_ended_when_its_time_is_up() {
+        let output = |script: &str, limit| {
+            let mut shell = Command::new("sh");
+            let child = shell.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            output_within(child.spawn().unwrap(), Some(limit)).unwrap()
+        };
+        let minute = Duration::from_secs(60);
+        let start = Instant::now();
+        assert!(output("exec sleep 60", Duration::from_millis(30)).is_none());
+        assert!(start.elapsed() < minute / 2);
+        let Output { status, stdout, stderr } = output("echo said; echo told >&2", minute).unwrap();
+        assert!(status.success() && stdout == b"said\n" && stderr == b"told\n");
+        assert_eq!(output("exit 5", minute).unwrap().status.code(), Some(5));
     }
 }

@@ -56,7 +56,8 @@ pub(crate) struct Measured {
     pub(crate) settle_seconds: f64,
     /// The bytes of keys and values that were written.
     pub(crate) user_bytes: u64,
-    /// The bytes written to devices, to the end of the settling, as the kernel accounts for them.
+    /// The bytes written to devices, to the end of the settling, as the kernel accounts for them: a small write in a large folio
+    /// counts as all of it.
     pub(crate) written_bytes: u64,
     /// The bytes on disk at its end.
     pub(crate) disk_bytes: u64,
