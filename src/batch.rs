@@ -8,11 +8,10 @@ use crate::commit::{EncodedWrites, Writes};
 use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, check_range, check_sizes};
+use crate::memtable::LARGEST_BATCH;
 use crate::options::Durability;
 use crate::snapshot::check_same;
 
-/// The most memory a batch may ask of the memtables it is applied to.
-pub(crate) const MOST_WEIGHT: usize = 2 << 30;
 /// What an entry takes in a memtable besides key and value, at most.
 const ENTRY_WEIGHT: usize = 160;
 /// What a range that is deleted takes there, about, besides its ends.
@@ -169,7 +168,7 @@ impl Batch {
 }
 
 fn check_weight(weight: usize) -> Result<()> {
-    if weight <= MOST_WEIGHT {
+    if weight <= LARGEST_BATCH {
         return Ok(());
     }
     Err(Error::Invalid("a batch may take at most about 2 GiB; split it".into()))

@@ -280,31 +280,3 @@ impl Arena {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::iter;
-
-    use super::super::entry::LARGE;
-    use super::*;
-    use crate::batch::MOST_WEIGHT;
-    use crate::options::MAX_KEY_LEN;
-
-    /// The largest batch comes to a memtable that is nearly full; its pieces are such as leave much of a chunk over.
-    #[test]
-    #[cfg_attr(miri, ignore = "takes gigabytes")]
-    fn the_largest_batch_has_room() {
-        for mebibytes in [1, 64, 4096] {
-            for len in [1000, 33 << 10, 65 << 10, LARGE, LARGE + MAX_KEY_LEN] {
-                let budget = Arc::new(Budget::new(mebibytes << 20));
-                let (arena, mut pen) = (Arena::new(), Pen::new(&budget));
-                let pieces = (budget.memtable + MOST_WEIGHT) / len;
-                let kinds = [Kind::Segment, Kind::Leaf, Kind::Inner, Kind::Head];
-                for kind in kinds.into_iter().chain(iter::repeat_n(Kind::Entry, pieces)) {
-                    arena.allocate(&mut pen, kind, len, UNIT);
-                }
-                assert!(arena.allocated() < pieces * len / 2 * 3, "{mebibytes} MiB, {len}");
-            }
-        }
-    }
-}

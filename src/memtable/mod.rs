@@ -51,6 +51,9 @@ use crate::base::{Seqno, Slice, Span, Trailer};
 use crate::budget::Budget;
 use crate::options::MemtableKind;
 
+/// The most memory that one batch may ask of the memtables it is applied to, which then has room in one that is nearly full.
+pub(crate) const LARGEST_BATCH: usize = 2 << 30;
+
 /// A set of entries that grows, and can be walked over in order.
 pub(crate) trait Memtable: Debug + Send + Sync {
     /// Adds an entry. It must be newer than those of its key that are there.

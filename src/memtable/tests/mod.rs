@@ -1,6 +1,7 @@
 //! What every kind of memtable must do, and how each does it. All tests of [`histories`], [`threads`] and [`costs`] run with all
 //! kinds, and with prefixes that are shorter and longer than keys.
 
+mod arena;
 mod costs;
 mod histories;
 mod orders;
