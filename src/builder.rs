@@ -44,8 +44,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) publish_status: bool,
 }
 
-/// Half of the processors, so that callers have the rest. Counting them takes some twenty microseconds, as it reads files of the
-/// system: that is done once.
+/// Half of the processors, so that callers have the rest. Counting them reads files of the system, and is
+/// done once.
 fn default_background_threads() -> usize {
     static DEFAULT: OnceLock<usize> = OnceLock::new();
     let half = |processors: NonZero<usize>| (processors.get() / 2).clamp(1, 4);
