@@ -225,13 +225,19 @@ impl Older {
 
     /// Remembers what a range of a file holds, which is about to be written.
     fn remember(&self, file: &dyn File, range: Range<u64>) -> Result<()> {
-        let len = file.len()?;
-        for number in range.start / SECTOR..range.end.div_ceil(SECTOR) {
-            let mut bytes = [0; SECTOR as usize];
-            let start = number * SECTOR;
-            let there = len.saturating_sub(start).min(SECTOR) as usize;
-            file.read_at(start, &mut bytes[..there])?;
-            self.sectors().insert(number, bytes);
+        // A raw file gives whole blocks only, up to the end of the one that its end lies in.
+        let block = file.alignment() as u64;
+        let (unit, end) = (block.max(SECTOR), file.len()?.next_multiple_of(block));
+        for start in (range.start / unit * unit..range.end).step_by(unit as usize) {
+            let there = file.view(start.min(end)..(start + unit).min(end))?;
+            for number in start / SECTOR..(start + unit) / SECTOR {
+                let from = (number * SECTOR - start) as usize;
+                let there = there.get(from..).unwrap_or(&[]);
+                let there = &there[..there.len().min(SECTOR as usize)];
+                let mut bytes = [0; SECTOR as usize];
+                bytes[..there.len()].copy_from_slice(there);
+                self.sectors().insert(number, bytes);
+            }
         }
         Ok(())
     }
@@ -651,6 +657,7 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
     use crate::vfs::MemoryFs;
+    use crate::vfs::aligned::AlignedBuf;
 
     const EIO: Errno = Errno::Raw(5);
 
@@ -768,6 +775,29 @@ mod tests {
         arm();
         assert_eq!(bytes(&*made), [0; 3]);
         assert_eq!(fs.fired(), 4);
+    }
+
+    #[test]
+    fn a_raw_file_has_older_blocks() {
+        let (fs, _) = faulty();
+        let layer = Layer::Direct { block_size: 4096 };
+        let file = fs.create(Path::new("raw"), layer).unwrap();
+        let arm = || fs.arm(Fault::new(Operation::Read, Effect::Stale));
+        let block = |byte: u8| {
+            let mut block = AlignedBuf::zeroed(4096);
+            block.fill(byte);
+            block
+        };
+        arm();
+        for byte in [1, 2] {
+            file.write_at(4096, &block(byte)).unwrap();
+        }
+        file.truncate(5000).unwrap();
+        file.write_at(4096, &block(3)).unwrap();
+        arm();
+        let read = file.view(4096..8192).unwrap();
+        assert_eq!((&read[..904], &read[904..]), (&[2; 904][..], &[0; 3192][..]));
+        assert_eq!(*file.view(4096..8192).unwrap(), [3; 4096]);
     }
 
     #[test]

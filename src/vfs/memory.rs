@@ -4,11 +4,12 @@
 //! can ask for the [image](MemoryFs::image) that a power loss at any moment of it may leave behind: a
 //! new, independent file system on which recovery is then tried. `trace` holds the model of the disk.
 //!
-//! Thread safety: one lock for the names, one for each file's content, one for the trace; taken in the
-//! order names, trace, content. A change and its record in the trace are one step, so that the trace has
+//! Thread safety: one lock for the names, one for each file's content, one for what is lent of it, one for the trace; taken in the
+//! order names, trace, content, lent. A change and its record in the trace are one step, so that the trace has
 //! the order in which changes became visible.
 
 mod content;
+mod lent;
 mod names;
 mod trace;
 
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
 use self::content::Content;
+use self::lent::Areas;
 use self::names::{Entry, FIRST_NODE, NameChange, Names, NodeId};
 use self::trace::{DataChange, Image, Step, Trace};
 use super::aligned::AlignedBuf;
@@ -47,8 +49,8 @@ pub enum PowerCut {
 
 /// A file system in memory. Clones are the same file system; [`fork`](Self::fork) makes another.
 ///
-/// Views are copies and hints are ignored. It offers [`Layer::Mmap`] and [`Layer::Positional`], which behave
-/// alike, and [`Layer::Direct`], which takes whole blocks only. A file system that
+/// Hints are ignored. It offers [`Layer::Mmap`], which lends views that show what is written later, as maps do; [`Layer::Positional`];
+/// and [`Layer::Direct`], which takes whole blocks only. A file system that
 /// [`traced`](Self::traced) made remembers what was done to it, at the cost of the bytes written.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFs(Arc<Shared>);
@@ -84,6 +86,7 @@ impl Default for Tree {
 struct Node {
     id: NodeId,
     content: RwLock<Content>,
+    lent: Mutex<Areas>,
     space: Arc<Space>,
 }
 
@@ -160,7 +163,7 @@ impl MemoryFs {
         for (&id, content) in &image.files {
             space.used.fetch_add(content.len(), Relaxed);
             let content = RwLock::new(content.clone());
-            let node = Node { id, content, space: Arc::clone(&space) };
+            let node = Node { id, content, lent: Mutex::default(), space: Arc::clone(&space) };
             tree.files.insert(id, Arc::new(node));
         }
         let trace = traced.then(|| Mutex::new(Trace::new(image)));
@@ -246,6 +249,7 @@ impl MemoryFs {
         let mut byte = [0];
         content.read(offset, &mut byte);
         content.write(offset, &[byte[0] ^ xor]);
+        locked(&node.lent).write(offset, &[byte[0] ^ xor]);
         Ok(())
     }
 
@@ -309,13 +313,20 @@ impl MemoryFs {
         }
     }
 
-    fn handle(&self, node: Arc<Node>, path: &Path, access: Access, block: usize) -> Arc<dyn File> {
+    fn handle(
+        &self,
+        node: Arc<Node>,
+        path: &Path,
+        access: Access,
+        (layer, block): (Layer, usize),
+    ) -> Arc<dyn File> {
         Arc::new(MemoryFile {
             fs: Arc::clone(&self.0),
             node,
             path: path.to_path_buf(),
             access,
             block,
+            lends: layer == Layer::Mmap,
             counters: self.0.registry.open(),
         })
     }
@@ -379,8 +390,8 @@ impl NameEditor<'_> {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let id = self.new_id();
-        let node = Node { id, content: RwLock::default(), space: Arc::clone(self.space) };
-        let node = Arc::new(node);
+        let (content, lent) = (RwLock::default(), Mutex::default());
+        let node = Arc::new(Node { id, content, lent, space: Arc::clone(self.space) });
         self.tree.files.insert(id, Arc::clone(&node));
         self.apply(NameChange::Link { dir, name, entry: Entry::File(id) });
         Ok(node)
@@ -441,13 +452,13 @@ impl Fs for MemoryFs {
         if access == Access::Write {
             self.0.check_writable().map_err(|source| Error::io("open", path, None, source))?;
         }
-        Ok(self.handle(node, path, access, block))
+        Ok(self.handle(node, path, access, (layer, block)))
     }
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
         let block = self.block_of(path, layer)?;
         let node = self.change_names("create", path, |names| names.create(path))?;
-        Ok(self.handle(node, path, Access::Write, block))
+        Ok(self.handle(node, path, Access::Write, (layer, block)))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -551,6 +562,8 @@ struct MemoryFile {
     access: Access,
     /// What offsets and lengths must be multiples of.
     block: usize,
+    /// Whether views show the file itself.
+    lends: bool,
     counters: FileCounters,
 }
 
@@ -561,7 +574,7 @@ impl MemoryFile {
         operation: &'static str,
         offset: u64,
         resized: impl FnOnce(u64) -> Option<u64>,
-        apply: impl FnOnce(&mut Content),
+        apply: impl FnOnce(&mut Content, &mut Areas),
         record: impl FnOnce() -> DataChange,
     ) -> Result<()> {
         let failed = |source| Error::io(operation, &self.path, Some(offset), source);
@@ -574,7 +587,7 @@ impl MemoryFile {
         let len = resized(content.len()).filter(|len| i64::try_from(*len).is_ok());
         let len = len.ok_or_else(|| failed(io::ErrorKind::FileTooLarge.into()))?;
         self.fs.space.resize(content.len(), len).map_err(failed)?;
-        apply(&mut content);
+        apply(&mut content, &mut locked(&self.node.lent));
         if let Some(trace) = &mut trace {
             trace.record(Step::Data(self.node.id, record()));
         }
@@ -621,7 +634,10 @@ impl File for MemoryFile {
             "truncate",
             len,
             |_| Some(len),
-            |content| content.truncate(len),
+            |content, lent| {
+                content.truncate(len);
+                lent.truncate(len);
+            },
             || DataChange::Truncate(len),
         )
     }
@@ -631,7 +647,7 @@ impl File for MemoryFile {
             "allocate",
             len,
             |old| Some(old.max(len)),
-            |content| content.extend(len),
+            |content, _| content.extend(len),
             || DataChange::Allocate(len),
         )
     }
@@ -649,7 +665,10 @@ impl File for MemoryFile {
             "write",
             offset,
             |old| if bytes.is_empty() { Some(old) } else { Some(old.max(end?)) },
-            |content| content.write(offset, bytes),
+            |content, lent| {
+                content.write(offset, bytes);
+                lent.write(offset, bytes);
+            },
             || DataChange::Write { offset, bytes: bytes.into() },
         )?;
         self.counters.wrote(bytes.len());
@@ -680,9 +699,20 @@ impl File for MemoryFile {
         self.block
     }
 
+    fn lends(&self) -> bool {
+        self.lends
+    }
+
     fn view(&self, range: Range<u64>) -> Result<View> {
         let len = range::length(&self.path, &range)?;
         self.counters.requested();
+        if self.lends {
+            let content = self.node.read();
+            if len > 0 && range.end > content.len() {
+                return Err(range::ends_early(&self.path, range.start));
+            }
+            return Ok(locked(&self.node.lent).view(&content, range.start, len));
+        }
         let end = self.node.read().len().next_multiple_of(self.block as u64);
         if len > 0 && range.end > end {
             return Err(range::ends_early(&self.path, range.start));

@@ -147,6 +147,24 @@ pub(crate) fn remove_leftover(fs: &dyn Fs, path: &Path) -> Result<()> {
     }
 }
 
+/// Opens a file that something on the disk says is there.
+///
+/// # Errors
+/// Those of [`Fs::open`]; that there is none is `Corruption`.
+pub(crate) fn open_needed(
+    fs: &dyn Fs,
+    path: &Path,
+    access: Access,
+    layer: Layer,
+) -> Result<Arc<dyn File>> {
+    match fs.open(path, access, layer) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Err(Error::corruption(path, 0, "the file is missing"))
+        }
+        opened => opened,
+    }
+}
+
 /// An open file. All methods may be called from any thread at the same time.
 pub trait File: Send + Sync + fmt::Debug {
     /// Where the file was opened, for messages.

@@ -49,6 +49,7 @@ const UNSAFE: &[&str] = &[
     "memtable/tags.rs",
     "vfs/aligned.rs",
     "vfs/depth/ring.rs",
+    "vfs/memory/lent.rs",
     "vfs/mmap.rs",
     "vfs/pages/frames.rs",
 ];

@@ -33,6 +33,15 @@ impl Content {
         }
     }
 
+    /// Copies all bytes but those of holes.
+    pub(super) fn copy_to(&self, zeros: &mut [u8]) {
+        for (chunk, bytes) in &self.chunks {
+            let start = *chunk as usize * CHUNK;
+            let count = zeros.len().saturating_sub(start).min(CHUNK);
+            zeros[start..start + count].copy_from_slice(&bytes[..count]);
+        }
+    }
+
     /// Writes `bytes` at `offset`, extending the file over the gap.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for (chunk, to, from) in pieces(offset, bytes.len(), CHUNK) {
