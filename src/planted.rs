@@ -69,6 +69,8 @@ bugs! {
     ReuseLogTooSoon,
     /// Replaying the log leaves out the first write behind what a keyspace has persisted. Seen by: crash, model, kill.
     ReplayTooLate,
+    /// Replaying the log begins with the last write that a keyspace has persisted. Seen by: crash, with reducers.
+    ReplayTooEarly,
     /// Engines persist writes without the log having been synced that far. Seen by: crash.
     FlushAheadOfLog,
 
@@ -102,6 +104,8 @@ bugs! {
     LoadReturnsEarly,
     /// A range ends without an error where reading fails. Seen by: faults, flip.
     EndRangeAtError,
+    /// A get that fails says that there is no such key. Seen by: faults, flip.
+    GetTakesErrorForAbsence,
 
     // ---- snapshots and checksums, for all engines ----
 
@@ -110,6 +114,8 @@ bugs! {
     /// Checksums are not bound to the offset, so that parts of a file may change places. It must be planted when the files are
     /// written, too. Seen by: flip.
     UnboundChecksum,
+    /// The checksums of nodes and blocks are not compared where a mapped file lends them. Seen by: flip, with mapped files.
+    TrustLentBytes,
 
     // ---- memtables and merging ----
 

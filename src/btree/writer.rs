@@ -25,7 +25,7 @@ use crate::contract::Host;
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::EntryCursor;
 use crate::planted::{Bug, planted};
-use crate::vfs::{Access, File, Fs, Layer};
+use crate::vfs::{Access, File, Fs, Layer, open_needed};
 
 const NAME: &str = "tree";
 /// Free pages at the end of the file are cut off when they are this share of it, and so many bytes.
@@ -62,7 +62,7 @@ pub(super) fn open(
     identity: u64,
 ) -> Result<(Arc<dyn File>, usize, Meta)> {
     let path = path(dir);
-    let file = fs.open(&path, access, layer)?;
+    let file = open_needed(fs, &path, access, layer)?;
     let read = |offset: u64, len: usize| Ok(file.view(offset..offset + len as u64)?.to_vec());
     let (page_size, meta) = meta::find(&path, identity, file.len()?, read)?;
     Ok((file, page_size, meta))

@@ -30,7 +30,7 @@ use crate::base::checksum;
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::throttle::Valve;
-use crate::vfs::{Access, Appender, File};
+use crate::vfs::{Access, Appender, File, open_needed};
 
 const MAGIC: [u8; 8] = *b"TBD-HIX\n";
 const FORMAT_VERSION: u32 = 1;
@@ -134,7 +134,7 @@ impl Checkpoint {
     /// Opens the file, and checks its length and its header.
     pub(crate) fn open(home: &Home, meta: CheckpointMeta) -> Result<Self> {
         let path = path(home, meta.id);
-        let file = home.fs.open(&path, Access::Read, home.layer())?;
+        let file = open_needed(&*home.fs, &path, Access::Read, home.layer())?;
         let len = file.len()?;
         if len != meta.len || len < HEADER as u64 {
             let what = format!("the checkpoint has {len} bytes and should have {}", meta.len);

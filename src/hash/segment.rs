@@ -32,7 +32,7 @@ use crate::cache::{Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::Mutex;
-use crate::vfs::{Access, Appender, File, Fs, Hint, Layer, ReadRequest};
+use crate::vfs::{Access, Appender, File, Fs, Hint, Layer, ReadRequest, open_needed};
 
 const MAGIC: [u8; 8] = *b"TBD-HSH\n";
 const FORMAT_VERSION: u32 = 1;
@@ -627,7 +627,7 @@ impl SegmentFile {
     /// Opens the file and checks its header.
     fn open_file(&self) -> Result<OpenSegment> {
         let path = self.path();
-        let file = self.home.fs.open(&path, Access::Read, self.home.layer())?;
+        let file = open_needed(&*self.home.fs, &path, Access::Read, self.home.layer())?;
         let len = file.len()?;
         if len != self.len || len < HEADER as u64 {
             let what = format!("the segment has {len} bytes and should have {}", self.len);

@@ -14,7 +14,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Fs, Layer};
+use crate::vfs::{Access, File, Fs, Layer, open_needed};
 
 /// A file with a larger number is not ours. There is as much room again above those that are, and more.
 const MOST_IDS: u64 = 1 << 48;
@@ -96,7 +96,7 @@ impl Part {
     /// # Errors
     /// `Corruption` if it is not the one that the manifest tells of.
     pub(super) fn open(meta: PartMeta, home: &Arc<Home>) -> Result<Arc<Self>> {
-        let file = home.fs.open(&home.path(meta.id), Access::Read, home.layer())?;
+        let file = open_needed(&*home.fs, &home.path(meta.id), Access::Read, home.layer())?;
         let most_links = home.open_files.room_for_extras();
         let identity = home.identity_of(meta.id);
         let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, most_links)?;

@@ -114,11 +114,15 @@ fn a_catalog_from_the_databases_birth_is_refused() {
 
 #[test]
 fn pages_of_a_tree_that_were_not_written_are_noticed() {
-    for (keyspace, writes) in [("gamma", 1), ("gamma", 3), ("stray", 2)] {
+    let layers = [Layer::Mmap, Layer::Positional];
+    let cases = [("gamma", 1), ("gamma", 3), ("stray", 2)];
+    for (layer, (keyspace, writes)) in
+        layers.into_iter().flat_map(|layer| cases.map(|case| (layer, case)))
+    {
         let fs = MemoryFs::new();
         let db = history::open(&fs).unwrap();
         let (mut model, mut dice) = (Model::default(), Dice::new(10));
-        history::create(&db, keyspace, 0).unwrap();
+        db.keyspace(keyspace, history::options(keyspace).layer(layer)).unwrap();
         let path = Path::new(history::PATH).join("keyspaces/1/tree");
         let mut checkpoint = |first| {
             put(&db, &mut model, &tree_changes(&mut dice, keyspace, first));

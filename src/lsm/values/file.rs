@@ -21,7 +21,7 @@ use crate::cache::{Closable, Place};
 use crate::error::{Error, Result};
 use crate::lsm::version::Home;
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Hint};
+use crate::vfs::{Access, File, Hint, open_needed};
 
 /// The bytes that verifying reads at once, if a value is not larger.
 const RUN: u64 = 1 << 20;
@@ -115,7 +115,7 @@ impl ValueFile {
             return Ok(open);
         }
         let home = &self.home;
-        let file = home.fs.open(&self.path(), Access::Read, home.layer())?;
+        let file = open_needed(&*home.fs, &self.path(), Access::Read, home.layer())?;
         let (owner, place) = (home.values_owner(self.id), home.open_files.place());
         let open = Arc::new(OpenValues::new(file, owner, self.len, place)?);
         self.used.store(true, Ordering::Relaxed);

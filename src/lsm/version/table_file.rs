@@ -17,7 +17,7 @@ use crate::lsm::table::{Kept, Table, TableSummary, is_of_length};
 use crate::lsm::values::Share;
 use crate::options::KeyFile;
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Fs, Layer};
+use crate::vfs::{Access, File, Fs, Layer, open_needed};
 
 /// Larger than any number that a manifest has.
 pub(crate) const MOST_IDS: u64 = 1 << 56;
@@ -215,7 +215,7 @@ impl TableFile {
         let home = &self.home;
         let id = self.meta.id;
         let (fs, path, layer) = (Arc::clone(&home.fs), home.path(id), home.layer());
-        let open = move || fs.open(&path, Access::Read, layer);
+        let open = move || open_needed(&*fs, &path, Access::Read, layer);
         let file = open()?;
         let len = self.meta.len;
         let file = Handle::closing(file, &home.open_files, move || {
