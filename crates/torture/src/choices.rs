@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use turbidite::{
     CompactionLock, Compression, DatabaseBuilder, EngineKind, FilterKind, KeyFile, KeyspaceOptions,
-    Level, LevelLimit, MemtableKind, Policy,
+    Layer, Level, LevelLimit, MemtableKind, Policy, Reducer,
 };
 
-use crate::Dice;
+use crate::{Dice, Setting, setting};
 
 /// The engines.
 pub const ENGINES: [EngineKind; 4] =
@@ -58,7 +58,42 @@ fn pick<T: Clone>(dice: &mut Dice, all: &[T]) -> T {
 pub fn options(engine: EngineKind, seed: u64, opening: u64) -> KeyspaceOptions {
     match engine {
         EngineKind::Lsm => tree(plain(engine), seed, opening),
+        EngineKind::Btree => with_pages(plain(engine), seed, opening),
+        EngineKind::Skip => with_links(plain(engine), seed),
         other => plain(other),
+    }
+}
+
+/// The pages of a B+ tree, whose size stays as it is, and how many of them are in memory.
+fn with_pages(options: KeyspaceOptions, seed: u64, opening: u64) -> KeyspaceOptions {
+    let bytes = pick(&mut dice(seed, "pages"), &[4096, 4096, 8192, 32 << 10]);
+    match dice(seed, ("cached pages", opening)).roll(4) {
+        0 => options.page_size(bytes).max_cached_pages(1),
+        1 => options.page_size(bytes).max_cached_pages(5),
+        _ => options.page_size(bytes),
+    }
+}
+
+/// The links of a skip keyspace, which stay as they are.
+fn with_links(options: KeyspaceOptions, seed: u64) -> KeyspaceOptions {
+    let dice = &mut dice(seed, "links");
+    options.step_unit(pick(dice, &[2, 4, 16, 64])).max_level(pick(dice, &[0, 1, 2, 5, 12]))
+}
+
+/// What becomes of several values of one key of a skip keyspace, for all its life: of those that give one value again.
+#[must_use]
+pub fn reducer(seed: u64) -> Reducer {
+    pick(&mut dice(seed, "reducer"), &[Reducer::Last, Reducer::First, Reducer::Concat])
+}
+
+/// The layer of the files of a keyspace, or of the log, when it is opened for the `opening`th time: that of the setting, and now and then
+/// another one.
+#[must_use]
+pub fn layer(setting: Setting, of: &str, opening: u64) -> Layer {
+    let dice = &mut dice(setting.seed, (of, "layer", opening));
+    match dice.roll(8) {
+        0 => pick(dice, &setting::layers()),
+        _ => setting.layer,
     }
 }
 

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, Durability, EngineKind, Error};
@@ -24,13 +25,17 @@ const SINGLES: usize = 5;
 /// One image in so many is recovered with the recovery itself cut off.
 const RECOVERY_CUTS: usize = 41;
 
+/// A sorted load has so many records at most.
+const LOADED: usize = 20;
+
 /// The most random images at each boundary.
 pub const MOST_RANDOMS: usize = 1000;
 
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them.
+    /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them. With 1, each
+    /// pending operation is kept alone and dropped alone; otherwise some of them are.
     pub step: usize,
     /// How many random images there are at each boundary, at most [`MOST_RANDOMS`].
     pub randoms: usize,
@@ -95,8 +100,15 @@ impl FromStr for CaseId {
 
 /// Opens the database with its log in the layer, for the `opening`th time: other options are drawn for each.
 fn open(fs: &MemoryFs, setting: Setting, opening: u64) -> Result<Database, Error> {
-    let builder = history::builder(Arc::new(fs.clone())).log_layer(setting.layer);
+    let layer = choices::layer(setting, "log", opening);
+    let builder = history::builder(Arc::new(fs.clone())).log_layer(layer);
     choices::database(builder, setting.seed, opening).open()
+}
+
+/// Makes a keyspace, or opens it for the `opening`th time, now and then in another layer.
+fn create(db: &Database, name: &str, setting: Setting, opening: u64) -> Result<(), Error> {
+    let layer = choices::layer(setting, name, opening);
+    history::create_in(db, name, setting, opening, layer)
 }
 
 /// A workload under way.
@@ -115,7 +127,7 @@ impl Work {
     }
 
     fn create(&mut self, name: &str) {
-        history::create(self.db(), name, self.setting, self.openings).unwrap();
+        create(self.db(), name, self.setting, self.openings).unwrap();
         self.history.promise(self.fs.operations(), |promise| promise.keyspaces += 1);
     }
 
@@ -143,8 +155,16 @@ impl Work {
                 self.change(keyspace, most)
             })
             .collect();
-        self.history.begin(self.fs.operations(), &changes);
+        self.begin(&changes);
         history::commit(self.db(), &changes, durability).unwrap();
+        self.promise_commit(&changes, durability);
+    }
+
+    fn begin(&mut self, changes: &[Change]) {
+        self.history.begin(self.fs.operations(), changes);
+    }
+
+    fn promise_commit(&mut self, changes: &[Change], durability: Durability) {
         let commits = self.history.commits();
         let logged = changes.iter().any(|(keyspace, ..)| history::is_logged(keyspace));
         self.history.promise(self.fs.operations(), |promise| match durability {
@@ -153,6 +173,39 @@ impl Work {
             Durability::Os => promise.handed_over = commits,
             Durability::Sync => (promise.handed_over, promise.synced) = (commits, commits),
         });
+    }
+
+    /// A sorted load, where there is such a thing: it is in files when it is done.
+    fn load(&mut self, name: &'static str) {
+        let engine = history::engine_of(name, self.setting.engines);
+        if !matches!(engine, EngineKind::Lsm | EngineKind::Skip) {
+            return;
+        }
+        let mut changes: Vec<Change> = Vec::new();
+        for number in 0..LOADED {
+            if self.dice.roll(2) == 0 {
+                changes.push((
+                    name,
+                    format!("key {number:02}").into_bytes(),
+                    Some(self.value(300)),
+                ));
+            }
+        }
+        self.begin(&changes);
+        history::load(self.db(), name, &changes).unwrap();
+        self.history.promise_persisted(self.fs.operations(), name);
+    }
+
+    /// Empties a keyspace, where that can be done at once.
+    fn clear(&mut self, name: &'static str, durability: Durability) {
+        let engine = history::engine_of(name, self.setting.engines);
+        let changes = self.history.model.deletion_of_each(name);
+        if engine == EngineKind::Hash || changes.is_empty() {
+            return;
+        }
+        self.begin(&changes);
+        self.db().open_keyspace(name).unwrap().clear_with(durability).unwrap();
+        self.promise_commit(&changes, durability);
     }
 
     fn some_commits(&mut self, count: usize, keyspaces: &[&'static str], most: usize) {
@@ -202,7 +255,7 @@ impl Work {
         self.openings += 1;
         let db = open(&self.fs, self.setting, self.openings).unwrap();
         for keyspace in db.keyspaces() {
-            history::create(&db, &keyspace.name, self.setting, self.openings).unwrap();
+            create(&db, &keyspace.name, self.setting, self.openings).unwrap();
         }
         self.db = Some(db);
     }
@@ -220,15 +273,17 @@ const UNLOGGED_ONES: [&str; 4] = ["unlogged", "loose", "stray", "apart"];
 fn work(setting: Setting) -> Work {
     let fs = MemoryFs::traced();
     let db = Some(open(&fs, setting, 0).unwrap());
-    let (history, dice) = (History::new(), Dice::new(setting.seed));
+    let (history, dice) = (History::of(setting), Dice::new(setting.seed));
     let mut work = Work { setting, fs, db, openings: 0, history, dice };
     LOGGED_ONES.into_iter().for_each(|name| work.create(name));
     work.some_commits(25, &LOGGED_ONES, 300);
     UNLOGGED_ONES.into_iter().for_each(|name| work.create(name));
     work.some_commits(25, &[LOGGED_ONES, UNLOGGED_ONES].concat(), 300);
+    ["alpha", "delta", "unlogged", "apart"].into_iter().for_each(|name| work.load(name));
     work.persist_keyspace("alpha");
     work.persist_keyspace("gamma");
     work.persist_keyspace("delta");
+    work.clear("stray", Durability::Buffered);
     work.some_commits(10, &["beta", "unlogged", "loose", "stray", "apart"], 300);
     work.persist();
     work.persist_keyspace("beta");
@@ -243,7 +298,12 @@ fn work(setting: Setting) -> Work {
         work.some_commits(5, &others, 300);
     }
     LOGGED_ONES.into_iter().for_each(|name| work.compact(name));
+    work.clear("alpha", Durability::Os);
     work.some_commits(10, &ALL, 300);
+    ["late", "alpha", "delta"].into_iter().for_each(|name| work.load(name));
+    work.clear("gamma", Durability::Sync);
+    work.clear("apart", Durability::Os);
+    work.some_commits(2, &ALL, 300);
     work.reopen();
     work.some_commits(20, &ALL, 20_000);
     work.persist_keyspace("alpha");
@@ -255,6 +315,8 @@ fn work(setting: Setting) -> Work {
     work.compact("loose");
     work.compact("stray");
     work.compact("apart");
+    work.clear("delta", Durability::Buffered);
+    work.clear("unlogged", Durability::Os);
     work.some_commits(10, &ALL, 20_000);
     work.reopen();
     work.some_commits(5, &ALL, 300);
@@ -311,15 +373,23 @@ impl Trace {
     }
 }
 
-/// The cuts that are tried where `unsynced` operations are pending.
-fn cuts(at: usize, unsynced: usize, randoms: usize) -> Vec<PowerCut> {
+/// The cuts that are tried where `unsynced` operations are pending: none that leaves what another one leaves anyway.
+fn cuts(at: usize, unsynced: usize, Effort { step, randoms }: Effort) -> Vec<PowerCut> {
+    if unsynced == 0 {
+        return vec![PowerCut::KeepAll];
+    }
     let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
-    // The latest ones, and some of the older ones, other ones at each boundary.
+    // All, or the latest ones, and some of the older ones, other ones at each boundary.
     let recent = unsynced.saturating_sub(2)..unsynced;
-    let step = (unsynced / (SINGLES - 2)).max(1);
-    let older = (at % step..unsynced.saturating_sub(2)).step_by(step);
+    let each = if step == 1 { 1 } else { (unsynced / (SINGLES - 2)).max(1) };
+    let older = (at % each..unsynced.saturating_sub(2)).step_by(each);
     for single in recent.chain(older) {
-        cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]);
+        match unsynced {
+            1 => {}
+            // To drop one of two is to keep the other one.
+            2 => cuts.push(PowerCut::KeepOnly(single)),
+            _ => cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]),
+        }
     }
     let seeds = (0..randoms.min(MOST_RANDOMS)).map(|seed| (at * MOST_RANDOMS + seed) as u64);
     cuts.extend(seeds.map(PowerCut::Random));
@@ -345,7 +415,7 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     let exists = |(keyspace, ..): &Change| db.open_keyspace(keyspace).is_ok();
     let alike = history.alike(found[LOGGED]).filter(|changes| changes.iter().all(exists));
     let CaseId { setting, at, .. } = case.id;
-    history::create(&db, "late", setting, at as u64).map_err(problem)?;
+    create(&db, "late", setting, at as u64).map_err(problem)?;
     let new: Change = ("late", b"written after recovery".to_vec(), Some(b"kept".to_vec()));
     let changes = alike.unwrap_or_else(|| vec![new]);
     history::commit(&db, &changes, Durability::Os).map_err(problem)?;
@@ -377,7 +447,15 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<usize, String> {
             recovering.needed = found;
         }
         let seed = PowerCut::Random((case.id.at * MOST_RANDOMS + at) as u64);
-        for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::KeepOnly(at % 7), seed] {
+        let cuts = match fs.unsynced(at) {
+            0 => vec![PowerCut::KeepAll],
+            1 => vec![PowerCut::KeepAll, PowerCut::DropUnsynced, seed],
+            unsynced => {
+                let one = PowerCut::KeepOnly(at % unsynced);
+                vec![PowerCut::KeepAll, PowerCut::DropUnsynced, one, seed]
+            }
+        };
+        for cut in cuts {
             let again = recovering.again(fs.image(at, cut));
             images += 1;
             let opened_again = case.part(1 + images, || check_open(history, &again).map(drop));
@@ -427,18 +505,19 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     let first = (setting.seed % effort.step as u64) as usize;
     let between = (first..operations).step_by(effort.step).filter(|&at| at > 0 && at < operations);
     let boundaries = std::iter::once(0).chain(between).chain([operations]);
+    let reached = AtomicU64::new(0);
     let all = boundaries.flat_map(|at| {
-        let cuts = cuts(at, fs.unsynced(at), effort.randoms).into_iter();
+        reached.fetch_add(1, Ordering::Relaxed);
+        let cuts = cuts(at, fs.unsynced(at), effort).into_iter();
         cuts.map(move |cut| CaseId { setting, at, cut })
     });
     // Images are made where they are asked for in order, which is cheap.
-    let cases = all
-        .enumerate()
-        .take_while(|(made, _)| *made == 0 || go_on())
-        .map(|(made, id)| Case::new(id, &trace, made.is_multiple_of(RECOVERY_CUTS)));
-    let mut report = workers::sum(cases, |case| attempt(history, &case));
+    let case = |(made, id): (usize, _)| Case::new(id, &trace, made.is_multiple_of(RECOVERY_CUTS));
+    let cases = all.enumerate().map(case);
+    let mut report = workers::sum(cases, go_on, |case| attempt(history, &case));
     report.operations = operations as u64;
     report.count("commits", history.commits() as u64);
+    report.count("boundaries", reached.into_inner());
     report
 }
 

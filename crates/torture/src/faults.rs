@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, Error, ErrorKind, Layer, Result};
+use turbidite::{Database, Durability, EngineKind, Error, ErrorKind, Layer, Result};
 
 use crate::choices::mix;
 use crate::history::{self, Change, Fingerprint, History, PARTS};
@@ -230,6 +230,10 @@ enum Step {
     Commit(usize),
     /// A commit of so many bytes.
     Large(usize),
+    /// A sorted load, where there is such a thing.
+    Load(&'static str),
+    /// Empties the keyspace, where that can be done at once.
+    Clear(&'static str),
     PersistKeyspace(&'static str),
     Persist,
     Compact(&'static str),
@@ -246,6 +250,8 @@ const WORKLOAD: &[Step] = &[
     Step::Create("stray"),
     Step::Create("delta"),
     Step::Create("apart"),
+    Step::Load("delta"),
+    Step::Load("unlogged"),
     Step::Large(90_000),
     Step::Large(90_000),
     Step::Commit(3),
@@ -265,10 +271,17 @@ const WORKLOAD: &[Step] = &[
     Step::Compact("beta"),
     Step::Compact("gamma"),
     Step::Compact("delta"),
+    Step::Clear("delta"),
+    Step::Load("alpha"),
+    Step::Clear("stray"),
+    Step::Commit(2),
     Step::Reopen,
     Step::Choose("alpha"),
     Step::Choose("unlogged"),
     Step::Commit(4),
+    Step::Clear("alpha"),
+    Step::Load("apart"),
+    Step::Commit(2),
     Step::PersistKeyspace("unlogged"),
     Step::Compact("unlogged"),
     Step::PersistKeyspace("stray"),
@@ -303,7 +316,7 @@ impl Run {
     fn new(setting: Setting, trouble: Option<Trouble>) -> Self {
         let memory = MemoryFs::traced();
         let faulty = FaultFs::new(Arc::new(memory.clone()));
-        let (history, dice) = (History::new(), Dice::new(setting.seed));
+        let (history, dice) = (History::of(setting), Dice::new(setting.seed));
         let (db, unsure, told) = (None, false, Vec::new());
         Self { setting, trouble, memory, faulty, db, history, dice, unsure, told }
     }
@@ -402,7 +415,7 @@ impl Run {
         // From here on the history is what was found.
         if found != [self.history.commits(); PARTS] {
             let model = self.persevere("read", |run| run.read_model());
-            self.history = History::new();
+            self.history = History::of(self.setting);
             self.history.begin(0, &model);
         }
         // Recovery makes what it shows safe before it shows it.
@@ -436,9 +449,19 @@ impl Run {
     }
 
     fn commit(&mut self, changes: &[Change], durability: Durability) {
+        self.write(changes, durability, |db| history::commit(db, changes, durability));
+    }
+
+    /// Makes `changes` by a call that succeeds, leaves everything as it is for want of space, or poisons the database.
+    fn write(
+        &mut self,
+        changes: &[Change],
+        durability: Durability,
+        write: impl Fn(&Database) -> Result<()>,
+    ) {
         let before = self.history.model.clone();
         self.history.begin(0, changes);
-        match history::commit(self.db(), changes, durability) {
+        match write(self.db()) {
             Ok(()) => {
                 let commits = self.history.commits();
                 self.history.promise(0, |promise| {
@@ -462,6 +485,47 @@ impl Run {
                 self.drop_and_open();
             }
         }
+    }
+
+    /// A sorted load, which leaves all or nothing; where it fails the database may go on.
+    fn load(&mut self, name: &'static str) {
+        let engine = history::engine_of(name, self.setting.engines);
+        if !matches!(engine, EngineKind::Lsm | EngineKind::Skip) {
+            return;
+        }
+        let records = (0..12).filter(|number| number % 3 > 0);
+        let changes = records.map(|number| {
+            (name, format!("key {number:02}").into_bytes(), Some(self.dice.bytes(100)))
+        });
+        let changes: Vec<Change> = changes.collect();
+        let before = self.history.model.clone();
+        self.history.begin(0, &changes);
+        match history::load(self.db(), name, &changes) {
+            Ok(()) => self.history.promise_persisted(0, name),
+            Err(error) => {
+                self.tell("load", &error);
+                self.unsure = true;
+                self.check_handle(&before.fingerprint);
+                if self.db().status().is_poisoned {
+                    return self.drop_and_open();
+                }
+                self.unsure = false;
+                if self.read() == before.fingerprint {
+                    self.history.withdraw(before);
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self, name: &'static str) {
+        let changes = self.history.model.deletion_of_each(name);
+        if history::engine_of(name, self.setting.engines) == EngineKind::Hash || changes.is_empty()
+        {
+            return;
+        }
+        self.write(&changes, Durability::Os, |db| {
+            db.open_keyspace(name)?.clear_with(Durability::Os)
+        });
     }
 
     fn expect_poisoned(&self) {
@@ -501,6 +565,11 @@ impl Run {
         let mut changes = Vec::new();
         for _ in 0..3 {
             let keyspace = known[self.dice.roll(known.len())];
+            let engine = history::engine_of(keyspace, self.setting.engines);
+            if engine == EngineKind::Lsm && self.dice.roll(6) == 0 {
+                changes.push(history::deletion_of_all(keyspace, "key 1"));
+                continue;
+            }
             let key = format!("key {}", self.dice.roll(12)).into_bytes();
             let value = (self.dice.roll(4) > 0).then(|| self.dice.bytes(100));
             changes.push((keyspace, key, value));
@@ -512,7 +581,7 @@ impl Run {
 
     fn create(&mut self, step: Step, name: &'static str, opening: u64) {
         let setting = self.setting;
-        self.call(step, |db| history::create(db, name, setting, opening));
+        self.call(step, |db| history::create_in(db, name, setting, opening, setting.layer));
     }
 
     fn step(&mut self, step: Step) {
@@ -526,6 +595,8 @@ impl Run {
                     self.commit(&changes, durability);
                 }
             }
+            Step::Load(name) => self.load(name),
+            Step::Clear(name) => self.clear(name),
             Step::Large(bytes) => {
                 let value = self.dice.bytes(bytes);
                 self.commit(&[("alpha", b"large".to_vec(), Some(value))], Durability::Os);
@@ -628,8 +699,9 @@ fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
     if matches!(operation, Operation::Read | Operation::Write) {
         effects.extend(IN_PART.map(|number| Effect::FailShort(SHORT, Errno::Raw(number))));
     }
-    // Layers that write whole blocks read what is beside a write, which has no checksum there, and would write damage back.
-    if operation == Operation::Read && matches!(layer, Layer::Mmap | Layer::Positional) {
+    // Layers that write whole blocks read what is beside a write, which has no checksum there, and would write damage back. What maps
+    // show is the file itself, not what a call gives.
+    if operation == Operation::Read && layer == Layer::Positional {
         let flip = Effect::Flip(seed % (1 << 16));
         effects.extend([flip, Effect::Misplace(MISPLACED), Effect::Stale]);
     }
@@ -709,15 +781,37 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     let cases = large
         .into_iter()
         .chain(chosen(&small, effort.every))
-        .enumerate()
-        .take_while(|(tried, _)| *tried == 0 || go_on())
-        .map(|(_, trouble)| CaseId { setting, trouble });
-    workers::sum(cases, attempt)
+        .map(|trouble| CaseId { setting, trouble });
+    let mut report = workers::sum(cases, go_on, attempt);
+    report.count("calls of the workload", calls.iter().map(|(_, calls)| calls).sum());
+    report
 }
 
 /// Tries one case again. With the feature `simulation` the order of threads is the same.
-pub fn replay(id: CaseId) -> Report {
-    attempt(id)
+///
+/// # Errors
+/// If there is no such case: the workload has no such step, or makes fewer calls.
+pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
+    let steps = WORKLOAD.len();
+    let nowhere = |what: String| Err(Unknown::new("case", &id.to_string(), what));
+    match id.trouble {
+        Trouble::LostSync { step, .. } | Trouble::Full { step, .. } if step > steps => {
+            nowhere(format!("the workload has {steps} steps"))
+        }
+        Trouble::Storm { calls: 0, .. } | Trouble::Slow { calls: 0, .. } => {
+            nowhere("one in no calls is none".into())
+        }
+        Trouble::Call { operation, after, .. } => match calls(id.setting) {
+            Ok(calls) => match calls.into_iter().find(|&(known, _)| known == operation) {
+                Some((_, count)) if after >= count => {
+                    nowhere(format!("the workload has {count} calls of {operation}"))
+                }
+                _ => Ok(attempt(id)),
+            },
+            Err(report) => Ok(report),
+        },
+        _ => Ok(attempt(id)),
+    }
 }
 
 #[cfg(test)]

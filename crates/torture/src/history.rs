@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use turbidite::vfs::{Fs, MemoryFs};
 use turbidite::{
-    Batch, Database, DatabaseBuilder, Durability, EngineKind, KeyspaceOptions, Result,
+    Batch, Database, DatabaseBuilder, Durability, EngineKind, Keyspace, KeyspaceOptions, Layer,
+    Reducer, Result, Slice,
 };
 
 use crate::choices::{self, is_ordered};
@@ -100,6 +101,14 @@ pub fn drawn(keyspace: &str, setting: Setting, opening: u64) -> KeyspaceOptions 
     fitting(keyspace, engine, options.layer(setting.layer))
 }
 
+/// What becomes of several values of one key in a keyspace.
+fn reducer(keyspace: &str, setting: Setting) -> Reducer {
+    match engine_of(keyspace, setting.engines) {
+        EngineKind::Skip => choices::reducer(choices::mix(setting.seed, keyspace)),
+        _ => Reducer::Last,
+    }
+}
+
 /// The hash of one entry; a state is the sum of its entries.
 fn entry_hash(keyspace: &str, key: &[u8], value: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -116,7 +125,8 @@ impl Fingerprint {
         &mut self.0[part_of(keyspace)]
     }
 
-    /// Reads all of `db`, forwards, and counts it, backwards where there is an order.
+    /// Reads all of `db` in each way that there is: forwards, backwards where there is an order, and each key by itself and with the
+    /// others, beside some that were never there.
     ///
     /// # Panics
     /// If the ways of reading it differ.
@@ -124,28 +134,53 @@ impl Fingerprint {
         let mut found = Self::default();
         for info in db.keyspaces() {
             let keyspace = db.open_keyspace(&info.name)?;
-            let mut count = 0;
-            for entry in keyspace.iter() {
-                let (key, value) = entry?;
-                let part = found.part(&info.name);
-                *part = part.wrapping_add(entry_hash(&info.name, &key, &value));
-                count += 1;
+            let records = keyspace.iter().collect::<Result<Vec<_>>>()?;
+            let part = found.part(&info.name);
+            for (key, value) in &records {
+                *part = part.wrapping_add(entry_hash(&info.name, key, value));
             }
+            let differ = |way: &str| format!("{way} differ in {}", info.name);
+            check_keys(&keyspace, &records, &info.name)?;
             if !is_ordered(info.engine) {
-                assert_eq!(count, keyspace.count()?, "{} is counted wrongly", info.name);
+                assert_eq!(records.len() as u64, keyspace.count()?, "{}", differ("counts"));
                 continue;
             }
+            let mut rest = records.iter().rev();
             let mut cursor = keyspace.cursor()?;
             cursor.seek_to_last()?;
             while cursor.is_valid() {
-                count -= 1;
+                let wanted = rest.next().map(|(key, value)| (&key[..], &value[..]));
+                let there = Some((cursor.key(), cursor.value()));
+                assert!(wanted == there, "{}", differ("forwards and backwards"));
                 cursor.prev()?;
             }
-            assert_eq!(count, 0, "forwards and backwards differ in {}", info.name);
+            assert!(rest.next().is_none(), "{}", differ("forwards and backwards"));
         }
         Ok(found)
     }
 }
+
+/// Looks up each key of `records`, which are all there is, and some that were never there.
+fn check_keys(keyspace: &Keyspace, records: &[(Slice, Slice)], name: &str) -> Result<()> {
+    let keys = records.iter().map(|(key, _)| &key[..]).chain(NEVER);
+    let values = records.iter().map(|(_, value)| Some(value)).chain(NEVER.map(|_| None));
+    let wanted: Vec<_> = keys.zip(values).collect();
+    let is = |found: &Option<Slice>, value: Option<&Slice>| {
+        found.as_deref() == value.map(|value| &value[..])
+    };
+    for &(key, value) in &wanted {
+        let found = keyspace.get(key)?;
+        assert!(is(&found, value), "a get of {} in {name} is wrong", key.escape_ascii());
+    }
+    let found = keyspace.multi_get(wanted.iter().map(|&(key, _)| key))?;
+    let mut pairs = found.iter().zip(&wanted);
+    let is_right = found.len() == wanted.len() && pairs.all(|(found, wanted)| is(found, wanted.1));
+    assert!(is_right, "a get of many keys in {name} is wrong");
+    Ok(())
+}
+
+/// Keys that nobody puts: before, between and behind those that somebody does.
+const NEVER: [&[u8]; 3] = [b"", b"key 1\xff", b"\xff\xff"];
 
 /// What a key ends with that stands for all keys which begin like it: they are deleted, in an LSM-tree.
 const ALL: &[u8] = b"*";
@@ -166,9 +201,18 @@ pub struct Model {
     pub maps: BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>>,
     /// The state they are in.
     pub fingerprint: Fingerprint,
+    /// What becomes of several values of one key, where it is not the last one.
+    reducers: BTreeMap<&'static str, Reducer>,
 }
 
 impl Model {
+    /// What deletes each record of a keyspace by itself.
+    #[must_use]
+    pub fn deletion_of_each(&self, keyspace: &'static str) -> Vec<Change> {
+        let keys = self.maps.get(keyspace).into_iter().flat_map(BTreeMap::keys);
+        keys.map(|key| (keyspace, key.clone(), None)).collect()
+    }
+
     /// Does what a commit does. Gives the keyspaces in which there was something to do: to delete what is not there is none.
     pub fn apply(&mut self, changes: &[Change]) -> Vec<&'static str> {
         let mut touched = Vec::new();
@@ -182,20 +226,29 @@ impl Model {
                 touched.extend(self.apply(&deleted));
                 continue;
             }
-            let old = match value {
-                Some(value) => map.insert(key.clone(), value.clone()),
-                None => map.remove(key),
-            };
-            if value.is_some() || old.is_some() {
+            let old = map.remove(key);
+            let new = value.as_ref().map(|value| match (self.reducers.get(keyspace), &old) {
+                (Some(Reducer::First), Some(old)) => old.clone(),
+                (Some(Reducer::Concat), Some(old)) => [&old[..], value].concat(),
+                _ => value.clone(),
+            });
+            if new.is_some() || old.is_some() {
                 touched.push(*keyspace);
             }
             let part = self.fingerprint.part(keyspace);
             let hash = |value: &Vec<u8>| entry_hash(keyspace, key, value);
             *part = part.wrapping_sub(old.as_ref().map_or(0, hash));
-            *part = part.wrapping_add(value.as_ref().map_or(0, hash));
+            *part = part.wrapping_add(new.as_ref().map_or(0, hash));
+            new.into_iter().for_each(|value| drop(map.insert(key.clone(), value)));
         }
         touched
     }
+}
+
+/// Puts the records of `changes`, which ascend, into files of the keyspace at once.
+pub fn load(db: &Database, keyspace: &str, changes: &[Change]) -> Result<()> {
+    let records = changes.iter().filter_map(|(_, key, value)| Some((key, value.as_ref()?)));
+    db.open_keyspace(keyspace)?.load_sorted(records).map(drop)
 }
 
 /// Commits `changes` as one batch.
@@ -217,6 +270,22 @@ pub fn commit(db: &Database, changes: &[Change], durability: Durability) -> Resu
 /// Makes a keyspace with options that are [drawn], or opens it with others if it is there.
 pub fn create(db: &Database, name: &str, setting: Setting, opening: u64) -> Result<()> {
     db.keyspace(name, drawn(name, setting, opening)).map(drop)
+}
+
+/// The same with its files in `layer`, and, on the skip engine, with the [reducer](History::of) that goes with the setting.
+pub fn create_in(
+    db: &Database,
+    name: &str,
+    setting: Setting,
+    opening: u64,
+    layer: Layer,
+) -> Result<()> {
+    let options = drawn(name, setting, opening).layer(layer);
+    let options = match engine_of(name, setting.engines) {
+        EngineKind::Skip => options.reducer(reducer(name, setting)),
+        _ => options,
+    };
+    db.keyspace(name, options).map(drop)
 }
 
 /// What must be there from a moment on.
@@ -276,6 +345,15 @@ impl History {
         let mut history = Self::default();
         history.note_state();
         history.promises.push((0, Promise::default()));
+        history
+    }
+
+    /// The same of one whose keyspaces are made by [`create_in`].
+    #[must_use]
+    pub fn of(setting: Setting) -> Self {
+        let reducers = KEYSPACES.iter().map(|&(name, ..)| (name, reducer(name, setting)));
+        let mut history = Self::new();
+        history.model.reducers = reducers.collect();
         history
     }
 

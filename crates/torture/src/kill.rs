@@ -111,6 +111,17 @@ fn is_batch(number: u64) -> bool {
     number.is_multiple_of(3)
 }
 
+/// What else a thread does after a write.
+fn upkeep(number: u64, [one, two]: [&Keyspace; 2]) -> Result<()> {
+    match number % 300 {
+        70 => one.persist(),
+        140 => two.persist(),
+        210 => one.compact(),
+        280 => two.compact(),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a write that need not survive a kill is made to survive it.
 fn is_flushed(number: u64) -> bool {
     number % 3 == 1
@@ -143,9 +154,12 @@ fn write(task: &Task<'_>, db: &Database, writer: usize) -> Result<()> {
         } else if is_flushed(number) {
             one.put_with(&key, &value, Durability::Buffered)?;
             db.flush_log()?;
+        } else if number % 50 == 2 {
+            one.put_with(&key, &value, Durability::Sync)?;
         } else {
             one.put(&key, &value)?;
         }
+        upkeep(number, [&one, &two])?;
         let said = format!("{SAYS}{writer} {number}\n");
         std::io::stdout().lock().write_all(said.as_bytes()).expect("somebody listens");
     }

@@ -27,6 +27,7 @@ mod panics;
 pub mod report;
 pub mod setting;
 pub mod soak;
+mod threads;
 pub mod watch;
 pub mod workers;
 

@@ -8,8 +8,8 @@
 //! *Source:* the search is that of Wing and Gong (1993), with the states that were met before kept in mind as by Lowe (2017).
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 
 use turbidite::vfs::MemoryFs;
 use turbidite::{Database, Durability, EngineKind, Keyspace, Range, Result, Slice};
@@ -18,6 +18,7 @@ use crate::choices::{self, mix};
 use crate::history;
 use crate::report::Report;
 use crate::setting::Setting;
+use crate::threads::{Work, together};
 use crate::watch::watched;
 use crate::{Dice, panics, simulated};
 
@@ -266,33 +267,6 @@ impl World {
     }
 }
 
-/// What a thread of a history gives: its calls, or nothing if it only disturbs.
-type Work = Box<dyn FnOnce() -> Vec<Call> + Send>;
-
-/// Does all at the same time.
-fn together(works: Vec<Work>, in_simulation: bool) -> Vec<Vec<Call>> {
-    #[cfg(feature = "simulation")]
-    if in_simulation {
-        return turbidite::simulation::together(works);
-    }
-    let _ = in_simulation;
-    let begin = Barrier::new(works.len());
-    let begin = &begin;
-    std::thread::scope(|scope| {
-        let start = |work: Work| {
-            scope.spawn(move || {
-                begin.wait();
-                work()
-            })
-        };
-        let threads: Vec<_> = works.into_iter().map(start).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
-}
-
 /// Tells at its end that a thread is through, even if that is a panic, and the last one that all are.
 struct Through {
     world: Arc<World>,
@@ -311,7 +285,8 @@ impl Drop for Through {
 fn record(world: &Arc<World>, seed: u64, in_simulation: bool) -> Threads {
     world.is_over.store(false, Ordering::Release);
     let left = Arc::new(AtomicU64::new(THREADS as u64));
-    let mut works: Vec<Work> = Vec::new();
+    // What only disturbs makes no calls.
+    let mut works: Vec<Work<Vec<Call>>> = Vec::new();
     for thread in 0..THREADS {
         let (world, left) = (Arc::clone(world), Arc::clone(&left));
         works.push(Box::new(move || {

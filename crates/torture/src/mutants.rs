@@ -27,8 +27,19 @@ pub struct Caught {
     pub violation: Violation,
     /// After so long.
     pub after: Duration,
-    /// After so many cases, of all modes.
+    /// And what was tried until then, by all modes.
+    pub tried: Tried,
+}
+
+/// How much was tried.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tried {
+    /// Cases of all modes.
     pub cases: u64,
+    /// What was done in them, as each mode counts it.
+    pub operations: u64,
+    /// How many faults had their effect.
+    pub faults_fired: u64,
 }
 
 /// Tries settings, from a first one on, as long as it is to go on.
@@ -51,7 +62,7 @@ pub fn hunt(
     ground: &Ground,
     time: Duration,
     kill: Attempt<'_>,
-) -> Result<u64, Caught> {
+) -> Result<Tried, Caught> {
     plant(bug);
     let modes: [(&'static str, Attempt<'_>); 6] = [
         ("crash", &|setting, go_on| crash::run(setting, CUTS, go_on)),
@@ -63,7 +74,7 @@ pub fn hunt(
         ("linear", &|setting, go_on| while_going(setting, go_on, linear::run)),
         ("kill", kill),
     ];
-    let (begun, mut cases) = (Instant::now(), 0);
+    let (begun, mut tried) = (Instant::now(), Tried::default());
     // On all engines at once, and then on each alone.
     let each = match ground.engines {
         Engines::All => [vec![Engines::All; 4], Engines::each()].concat(),
@@ -75,12 +86,14 @@ pub fn hunt(
         for (by, attempt) in modes {
             let until = Instant::now() + SLICE;
             let report = attempt(Setting { seed, engines, layer }, &|| Instant::now() < until);
-            cases += report.cases;
+            tried.cases += report.cases;
+            tried.operations += report.operations;
+            tried.faults_fired += report.faults_fired();
             if let Some(violation) = report.violations.into_iter().next() {
-                return Err(Caught { by, violation, after: begun.elapsed(), cases });
+                return Err(Caught { by, violation, after: begun.elapsed(), tried });
             }
             if begun.elapsed() >= time {
-                return Ok(cases);
+                return Ok(tried);
             }
         }
     }

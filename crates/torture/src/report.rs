@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+/// Of how many settings all was tried that was to be.
+pub const WHOLE: &str = "settings as a whole";
+
 /// A promise that was not kept.
 #[derive(Clone, Debug)]
 pub struct Violation {

@@ -1,8 +1,9 @@
 //! Work on all processors.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::report::Report;
+use crate::report::{Report, WHOLE};
 
 /// Tries `cases` on as many threads as there are processors.
 ///
@@ -26,18 +27,28 @@ pub fn each<T>(cases: impl Iterator<Item = T> + Send, attempt: impl Fn(T) + Sync
     });
 }
 
-/// Tries `cases` like [`each`], and adds up what comes of them. When so much is wrong that nobody would read more of it, no more is tried.
+/// Tries `cases` like [`each`], the first one at least, for as long as it is to `go_on`, and adds up what comes of them. When so much is wrong
+/// that nobody would read more of it, no more is tried. The report says by [`WHOLE`] if all were.
 pub(crate) fn sum<T>(
     cases: impl Iterator<Item = T> + Send,
+    go_on: impl Fn() -> bool + Sync,
     attempt: impl Fn(T) -> Report + Sync,
 ) -> Report {
-    let sum = Mutex::new(Report::default());
+    let (sum, cut_short) = (Mutex::new(Report::default()), AtomicBool::new(false));
     let is_full = || sum.lock().unwrap_or_else(PoisonError::into_inner).is_full();
-    each(cases.take_while(|_| !is_full()), |case| {
+    let mut is_first = true;
+    let cases = cases.take_while(|_| {
+        let goes_on = std::mem::take(&mut is_first) || go_on() && !is_full();
+        cut_short.fetch_or(!goes_on, Ordering::Relaxed);
+        goes_on
+    });
+    each(cases, |case| {
         let report = attempt(case);
         *sum.lock().unwrap_or_else(PoisonError::into_inner) += report;
     });
-    sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    sum.count(WHOLE, (!cut_short.into_inner()).into());
+    sum
 }
 
 #[cfg(test)]
@@ -62,9 +73,12 @@ mod tests {
     #[test]
     fn reports_are_added_up_until_too_much_is_wrong() {
         let fine = |_| Report { cases: 1, ..Report::default() };
-        assert_eq!(sum(0..100, fine).cases, 100);
+        let whole = sum(0..100, || true, fine);
+        assert_eq!((whole.cases, whole.counts[WHOLE]), (100, 1));
+        let part = sum(0..100, || false, fine);
+        assert_eq!((part.cases, part.counts[WHOLE]), (1, 0));
         let wrong = |case: u32| Report::of_violation(case, "it is wrong".into());
-        let violations = sum(0.., wrong).violations.len();
+        let violations = sum(0.., || true, wrong).violations.len();
         assert!((Report::MOST_VIOLATIONS..Report::MOST_VIOLATIONS + 100).contains(&violations));
     }
 }

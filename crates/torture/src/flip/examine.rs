@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use turbidite::vfs::MemoryFs;
-use turbidite::{Database, DatabaseBuilder, Keyspace, Layer, Slice};
+use turbidite::{Database, DatabaseBuilder, Error, Keyspace, Layer, Slice};
 
 use crate::choices::is_ordered;
 use crate::history;
@@ -46,6 +46,20 @@ pub enum Opening {
     Writing,
 }
 
+/// An error that was told.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    /// The keyspace that was read, if it was one by itself.
+    pub(super) keyspace: Option<String>,
+    pub(super) error: Error,
+}
+
+impl Told {
+    fn of_all(error: Error) -> Self {
+        Self { keyspace: None, error }
+    }
+}
+
 /// How the database of [`history::PATH`] is opened with its log in `layer`.
 pub(super) fn builder(fs: &MemoryFs, layer: Layer) -> DatabaseBuilder {
     history::builder(Arc::new(fs.clone())).log_layer(layer).background_threads(1)
@@ -62,15 +76,27 @@ pub fn examine(
     contents: &Contents,
     opening: Opening,
 ) -> Result<Verdict, String> {
+    examine_with_errors(fs, layer, contents, opening).map(|(verdict, _)| verdict)
+}
+
+/// The same with the errors that were told.
+pub(super) fn examine_with_errors(
+    fs: &MemoryFs,
+    layer: Layer,
+    contents: &Contents,
+    opening: Opening,
+) -> Result<(Verdict, Vec<Told>), String> {
     let fork = fs.fork_traced();
     // What only tries out whether there is direct I/O leaves nothing behind.
     let has_changed = |fork: &MemoryFs| fork.operations() > 0 && fork.files() != fs.files();
     let db = match builder(&fork, layer).read_only(opening == Opening::Reading).open() {
         Ok(db) => db,
-        Err(_) if !has_changed(&fork) => return Ok(Verdict::Refused),
+        Err(error) if !has_changed(&fork) => {
+            return Ok((Verdict::Refused, vec![Told::of_all(error)]));
+        }
         Err(error) => return Err(format!("an opening that failed has changed files: {error:?}")),
     };
-    let errors = read_all(&db, contents)?;
+    let mut told = read_all(&db, contents)?;
     let report = db.verify().map_err(|error| format!("verify itself failed: {error:?}"))?;
     match opening {
         Opening::Reading if has_changed(&fork) => return Err("a reader has changed files".into()),
@@ -78,29 +104,35 @@ pub fn examine(
         Opening::Writing => check_background(&db, contents)?,
     }
     let is_told = !report.problems.is_empty() || db.recovery().dropped_bytes > 0;
-    match errors.first() {
-        _ if is_told => Ok(Verdict::Reported),
-        None => Ok(Verdict::Silent),
-        Some(error) => Err(format!("verify finds nothing, but a read failed: {error}")),
+    match told.first() {
+        None if !is_told => return Ok((Verdict::Silent, told)),
+        Some(read) if !is_told => {
+            return Err(format!("verify finds nothing, but a read failed: {:?}", read.error));
+        }
+        _ => {}
     }
+    told.extend(report.problems.into_iter().map(Told::of_all));
+    Ok((Verdict::Reported, told))
 }
 
 /// Reads all keyspaces; gives what failed.
-fn read_all(db: &Database, contents: &Contents) -> Result<Vec<String>, String> {
+fn read_all(db: &Database, contents: &Contents) -> Result<Vec<Told>, String> {
     let keyspaces = db.keyspaces();
     if keyspaces.len() != contents.len() {
         return Err(format!("there are {} keyspaces of {}", keyspaces.len(), contents.len()));
     }
-    let mut errors = Vec::new();
+    let mut told = Vec::new();
     for info in keyspaces {
         let name = &info.name;
         let records = contents.get(name).ok_or_else(|| format!("{name} is none of them"))?;
         let keyspace = db.open_keyspace(name).map_err(|error| format!("{name}: {error:?}"))?;
         let mut reader = Reader { keyspace: &keyspace, records, errors: Vec::new() };
         reader.read(is_ordered(info.engine)).map_err(|wrong| format!("{name}: {wrong}"))?;
-        errors.append(&mut reader.errors);
+        let keyspace = Some(name.clone());
+        let errors = reader.errors.into_iter();
+        told.extend(errors.map(|error| Told { keyspace: keyspace.clone(), error }));
     }
-    Ok(errors)
+    Ok(told)
 }
 
 /// An error if a background thread has panicked: then a write tells.
@@ -121,7 +153,7 @@ fn check_background(db: &Database, contents: &Contents) -> Result<(), String> {
 struct Reader<'a> {
     keyspace: &'a Keyspace,
     records: &'a Records,
-    errors: Vec<String>,
+    errors: Vec<Error>,
 }
 
 type Entry<'a> = (&'a [u8], &'a [u8]);
@@ -144,7 +176,7 @@ impl<'a> Reader<'a> {
 
     /// The answer, unless it is an error, which is noted.
     fn noted<T>(&mut self, answer: turbidite::Result<T>) -> Option<T> {
-        answer.map_err(|error| self.errors.push(format!("{error:?}"))).ok()
+        answer.map_err(|error| self.errors.push(error)).ok()
     }
 
     fn read_by_key(&mut self) -> Result<(), String> {

@@ -14,19 +14,21 @@ mod sample;
 pub mod places;
 
 use std::fmt;
+use std::path::Path;
 
-use turbidite::Layer;
 use turbidite::vfs::{Access, Fs, MemoryFs};
+use turbidite::{Error, ErrorKind, Layer};
 
 pub use self::case::{CaseId, Damage, Filling, State};
 pub use self::examine::{Contents, Opening, Records, Verdict, examine};
+use self::examine::{Told, examine_with_errors};
 use self::places::Meaning;
 use self::plan::Plan;
 use self::sample::{Sample, Sampled};
 use crate::report::Report;
 use crate::setting::{Setting, Unknown};
 use crate::watch::watched;
-use crate::{Dice, choices, panics, workers};
+use crate::{Dice, choices, history, panics, workers};
 
 /// Bytes of what a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -196,13 +198,56 @@ impl Case<'_> {
         }
     }
 
+    /// The files that are damaged.
+    fn damaged_files(&self) -> impl Iterator<Item = &Sampled> {
+        let other = match &self.damage {
+            Damage::Swapped(other) => self.other(other),
+            _ => None,
+        };
+        std::iter::once(self.file()).chain(other)
+    }
+
+    /// Whether what was told is that there is damage, in these files, and nowhere else.
+    fn judge_told(&self, told: &[Told]) -> Result<(), String> {
+        use ErrorKind::{Corruption, NewerFormat, NotADatabase};
+        let is_damage =
+            |told: &&Told| [Corruption, NewerFormat, NotADatabase].contains(&told.error.kind());
+        if let Some(Told { error, .. }) = told.iter().find(|told| !is_damage(told)) {
+            return Err(format!("damage is told as something else: {error:?}"));
+        }
+        let names = |file: &Path| self.damaged_files().any(|damaged| is_told_of(damaged, file));
+        let is_named = told.iter().any(|told| match &told.error {
+            Error::Corruption { file, .. } | Error::NewerFormat { file, .. } => names(file),
+            _ => true,
+        });
+        // Which of two files belongs to another database, when one of them is the catalog, cannot be told.
+        let is_open = self.damage == Damage::Foreign && self.file().is_catalog();
+        if !told.is_empty() && !is_named && !is_open {
+            return Err(format!("the damage is told of other files: {told:?}"));
+        }
+        let keyspaces: Vec<_> = self.damaged_files().map(Sampled::number_of_keyspace).collect();
+        let is_of_another = |told: &&Told| {
+            let number = told.keyspace.as_ref().map(|name| self.sample.number_of(name));
+            number.is_some_and(|number| !keyspaces.contains(&Some(number)))
+        };
+        // What all keyspaces need is damaged, or the ones that cannot be read are.
+        match told.iter().find(is_of_another) {
+            Some(Told { keyspace, error }) if !keyspaces.contains(&None) => {
+                Err(format!("{keyspace:?} cannot be read, but nothing of it is damaged: {error:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Examines the damaged sample. A panic is a problem like any other.
     fn check(&self) -> Report {
         let Sample { setting, contents, .. } = self.sample;
         let examined = panics::caught(|| {
             watched(self.id(), || {
                 let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
-                let verdict = examine(&fs, setting.layer, contents, self.opening())?;
+                let (verdict, told) =
+                    examine_with_errors(&fs, setting.layer, contents, self.opening())?;
+                self.judge_told(&told)?;
                 judge(verdict, self.meaning())
             })
         });
@@ -218,6 +263,17 @@ impl Case<'_> {
         report.fire(self.damage.kind(), 1);
         report
     }
+}
+
+/// Whether an error that names a file tells of one that is damaged.
+fn is_told_of(damaged: &Sampled, file: &Path) -> bool {
+    let log = Path::new(history::PATH).join("log");
+    let is_of_log = |file: &Path| file.starts_with(&log);
+    // Of a file that is missing nobody knows the number. What the log should have and has not is missed behind the last of what it has.
+    let without_number = damaged.path.to_str().and_then(|path| path.rsplit_once('-'));
+    damaged.path == *file
+        || without_number.is_some_and(|(path, _)| file == Path::new(path))
+        || is_of_log(&damaged.path) && is_of_log(file)
 }
 
 /// Whether that had to come of damage to what means so much.
@@ -267,9 +323,8 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Send + S
         Err(report) => return report,
     };
     let plan = Plan::new(setting.seed, &samples, effort.every as u64);
-    let cases = plan.cases().enumerate().take_while(|&(turn, _)| turn == 0 || go_on());
-    let cases = cases.map(|(_, case)| case).filter(Case::exists);
-    let mut sum = workers::sum(cases, |case| case.check());
+    let cases = plan.cases().filter(Case::exists);
+    let mut sum = workers::sum(cases, go_on, |case| case.check());
     sum.count("files", samples.iter().map(|sample| sample.files.len() as u64).sum());
     sum.count("bytes", samples.iter().map(Sample::used_bytes).sum());
     sum

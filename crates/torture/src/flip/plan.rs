@@ -13,7 +13,7 @@ const END: usize = 1024;
 const DENSE: u64 = 32;
 /// and those that are not in use so many times less likely.
 const SPARSE: u64 = 64;
-/// Away from the ends a file is cut off at one length for so many bits.
+/// Away from the ends a file is cut off at one length for so many bits, but if all of them are flipped.
 const LENGTHS: u64 = 8;
 /// All sectors in use are damaged unless so many bits or more are passed over.
 const SECTORS: u64 = 256;
@@ -126,6 +126,7 @@ fn strata_of(
             let every = every * if is_shared { SHARED } else { 1 };
             let (flips, lengths) = match part {
                 Part::End => (every.div_ceil(DENSE), every.div_ceil(2 * DENSE)),
+                Part::Middle if every == 1 => (1, 1),
                 Part::Middle => (every, every * LENGTHS),
                 Part::Unused => (every * SPARSE, every * SPARSE * LENGTHS),
             };

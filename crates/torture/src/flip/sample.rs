@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use turbidite::vfs::{Fs, MemoryFs};
 use turbidite::{Database, Durability, EngineKind, KeyspaceOptions, Policy};
 
-use super::State;
 use super::examine::{self, Contents};
 use super::places::{self, Places};
+use super::{PAGE, State};
 use crate::setting::{Engines, Setting};
 use crate::{Dice, choices, history, simulated};
 
@@ -75,6 +75,8 @@ fn options(member: &Member, setting: Setting, opening: u64) -> KeyspaceOptions {
     match member.name {
         // Not every policy compacts what there is here, and only that makes garbage.
         "lsm-unlogged" => options.policy(Policy::default()).separate_values(APART),
+        // What depends on the bytes of a page is known for this size.
+        _ if member.engine == EngineKind::Btree => options.page_size(PAGE as u32),
         _ => options,
     }
 }
@@ -98,6 +100,16 @@ pub(super) struct Sampled {
 }
 
 impl Sampled {
+    pub(super) fn is_catalog(&self) -> bool {
+        self.name.starts_with("catalog-")
+    }
+
+    /// The number of the keyspace that it belongs to, if it is one's.
+    pub(super) fn number_of_keyspace(&self) -> Option<u32> {
+        let (number, _) = self.name.strip_prefix("keyspaces/")?.split_once('/')?;
+        number.parse().ok()
+    }
+
     /// What distinguishes the kinds of files: the last part of the name without its number.
     pub(super) fn kind(&self) -> String {
         places::last_part(&self.name).chars().filter(|c| !c.is_ascii_digit()).collect()
@@ -150,6 +162,13 @@ impl Sample {
     /// How many bytes of its files are in use.
     pub(super) fn used_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.used as u64).sum()
+    }
+
+    /// The number of the keyspace of this name.
+    pub(super) fn number_of(&self, name: &str) -> u32 {
+        let mut numbered = (1..).zip(members(self.setting.engines));
+        let found = numbered.find(|(_, member)| member.name == name);
+        found.map_or(0, |(number, _)| number)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<usize> {

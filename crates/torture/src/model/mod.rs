@@ -2,6 +2,7 @@
 //! compactions, snapshots, closing, kills and power cuts, whatever keyspaces are made of. What a kill or a power cut may take away is a
 //! suffix of the history, and nothing that had been promised.
 
+mod clients;
 mod history;
 mod operation;
 mod world;
@@ -68,8 +69,10 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
 }
 
 fn report(figures: Figures) -> Report {
-    let Figures { operations, flushes, compactions, reopenings } = figures;
+    let Figures { operations, mixed, by_clients, flushes, compactions, reopenings } = figures;
     let mut report = Report { cases: 1, operations, ..Report::default() };
+    report.count("in mixes", mixed);
+    report.count("by several threads", by_clients);
     report.count("flushes", flushes);
     report.count("compactions", compactions);
     report.count("reopenings", reopenings);

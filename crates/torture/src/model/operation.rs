@@ -52,6 +52,12 @@ pub(super) enum Operation {
         seed: u64,
         count: usize,
     },
+    /// The same by several threads, each with keys of its own, so many by each.
+    Clients {
+        keyspace: usize,
+        seed: u64,
+        count: usize,
+    },
     Get {
         keyspace: usize,
         keys: Vec<Key>,
@@ -155,6 +161,8 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         5 => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
         5 => (keyspace(), any::<u64>(), 1_usize..3000)
             .prop_map(|(keyspace, seed, count)| Mix { keyspace, seed, count }),
+        2 => (keyspace(), any::<u64>(), 1_usize..300)
+            .prop_map(|(keyspace, seed, count)| Clients { keyspace, seed, count }),
         6 => (keyspace(), bounds())
             .prop_map(|(keyspace, bounds)| Write((keyspace, Change::DeleteRange(bounds)))),
         8 => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),

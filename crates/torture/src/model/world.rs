@@ -12,12 +12,14 @@ use turbidite::{
     Slice, Snapshot,
 };
 
+use super::clients::{self, CLIENTS, Client};
 use super::history::{History, Map, Value, agrees};
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
 use crate::Dice;
 use crate::choices::{self, is_ordered};
 use crate::history::PATH;
 use crate::setting::Setting;
+use crate::threads::{Work, together};
 
 /// How many writes a fill makes.
 const FILL: usize = 64;
@@ -52,7 +54,7 @@ impl Place {
             let builder = Database::builder(&self.path)
                 .file_system(Arc::clone(&self.fs))
                 .memory_budget(MIN_MEMORY_BUDGET)
-                .log_layer(self.setting.layer);
+                .log_layer(choices::layer(self.setting, "log", self.openings));
             match choices::database(builder, self.seed, self.openings).open() {
                 Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(2)),
                 opened => {
@@ -70,6 +72,10 @@ impl Place {
 pub(super) struct Figures {
     /// Reads and writes that were made beside the model.
     pub(super) operations: u64,
+    /// Those of them that are single gets, puts and deletions of a few keys,
+    pub(super) mixed: u64,
+    /// and those that several threads made at the same time.
+    pub(super) by_clients: u64,
     /// Memtables that became tables.
     pub(super) flushes: u64,
     /// Compactions.
@@ -87,12 +93,13 @@ impl Open {
     /// Opens the database for the `opening`th time, with other options.
     fn new(place: &mut Place, opening: u64) -> Self {
         let database = place.open();
-        let Setting { seed, engines, layer } = place.setting;
+        let Setting { seed, engines, .. } = place.setting;
         let keyspaces = std::array::from_fn(|index| {
             let engine = engines.or(ENGINES[index]);
             let options = choices::options(engine, choices::mix(seed, index), opening);
-            let options = options.layer(layer).log(index < LOGGED);
-            database.keyspace(&format!("keyspace {index}"), options).unwrap()
+            let name = format!("keyspace {index}");
+            let layer = choices::layer(place.setting, &name, opening);
+            database.keyspace(&name, options.layer(layer).log(index < LOGGED)).unwrap()
         });
         Self { database, keyspaces }
     }
@@ -155,6 +162,7 @@ impl World {
             Operation::Batch(writes, _) => writes.len().max(1) as u64,
             Operation::Fill { .. } => FILL as u64,
             Operation::Mix { count, .. } => *count as u64,
+            Operation::Clients { count, .. } => (CLIENTS * count) as u64,
             Operation::Get { keys, .. } => keys.len() as u64,
             Operation::Walk { steps, .. } => 1 + steps.len() as u64,
             Operation::Load { keys, .. } => keys.len() as u64,
@@ -165,6 +173,9 @@ impl World {
             Operation::Batch(writes, durability) => self.write(writes, Some(*durability)),
             Operation::Fill { keyspace, len } => self.fill(*keyspace, *len),
             Operation::Mix { keyspace, seed, count } => self.mix(*keyspace, *seed, *count),
+            Operation::Clients { keyspace, seed, count } => {
+                self.clients(*keyspace, *seed, *count);
+            }
             Operation::Get { keyspace, keys } => self.get(*keyspace, keys),
             Operation::Range { keyspace, bounds, pattern, old } => {
                 self.range(*keyspace, bounds, *pattern, *old);
@@ -308,7 +319,35 @@ impl World {
         }
     }
 
+    fn clients(&mut self, keyspace: usize, seed: u64, count: usize) {
+        self.figures.by_clients += (CLIENTS * count) as u64;
+        let works = (0..CLIENTS).map(|number| {
+            let prefix = clients::prefix(number);
+            let own = |(key, _): &(&Key, &Value)| key.starts_with(prefix.as_bytes());
+            let map = self.model(keyspace).iter().filter(own);
+            let client = Client {
+                database: self.open().database.clone(),
+                keyspace: self.keyspace(keyspace).clone(),
+                is_ordered: is_ordered(self.engine(keyspace)),
+                map: map.map(|(key, value)| (key.clone(), *value)).collect(),
+                seed: choices::mix(seed, number),
+                prefix,
+            };
+            let first = self.writes + 1 + (number * count) as u64;
+            Box::new(move || client.run(first, count)) as Work<Vec<Change<Value>>>
+        });
+        let written = together(works.collect(), self.memory.is_some());
+        self.writes += (CLIENTS * count) as u64;
+        // In which order they wrote is not known, but it is when all is in files.
+        for change in written.into_iter().flatten() {
+            self.note(vec![(keyspace, change)], Durability::default());
+        }
+        self.keyspace(keyspace).persist().unwrap();
+        self.persisted(keyspace);
+    }
+
     fn mix(&mut self, keyspace: usize, seed: u64, count: usize) {
+        self.figures.mixed += count as u64;
         let mut dice = Dice::new(seed);
         for _ in 0..count {
             let key = format!("mix {}", dice.roll(MIXED)).into_bytes();
@@ -499,13 +538,13 @@ fn is_nothing(change: &Change<Value>) -> bool {
 }
 
 /// All that a range gives, in order.
-fn everything(range: Range) -> Vec<(Slice, Slice)> {
+pub(super) fn everything(range: Range) -> Vec<(Slice, Slice)> {
     let mut items: Vec<_> = range.map(|item| item.unwrap()).collect();
     items.sort();
     items
 }
 
-fn assert_value(key: &Key, found: Option<&Slice>, expected: Option<&Value>) {
+pub(super) fn assert_value(key: &Key, found: Option<&Slice>, expected: Option<&Value>) {
     let same = match (found, expected) {
         (Some(found), Some(expected)) => expected.is(found),
         (None, None) => true,

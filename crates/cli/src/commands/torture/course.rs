@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,9 @@ pub(super) struct Course {
     /// The first seed
     #[arg(long, default_value_t = 1, value_name = "S")]
     pub(super) seed: u64,
+    /// End when so many seeds were tried as a whole, however long that takes; with --minutes what comes first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
     /// The engine of all keyspaces: lsm, hash, btree, skip, or all for keyspaces on each of them
     #[arg(long, default_value = ALL, value_name = "ENGINE")]
     pub(super) engine: String,
@@ -49,8 +53,9 @@ pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
 
 /// An option that is a time in minutes.
 pub(super) fn minutes(option: &str, minutes: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(minutes * 60.0)
-        .map_err(|_| Failure::usage(format!("{option} must be a number that is not negative")))
+    Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| {
+        Failure::usage(format!("{option} must be a number of minutes from 0 to 10^15"))
+    })
 }
 
 impl Course {
@@ -71,10 +76,15 @@ impl Course {
     }
 
     fn begin(&self) -> Result<Clock> {
-        let (engines, layers, time) = (self.engines()?, self.layers()?, self.time(MINUTES)?);
+        let (engines, layers) = (self.engines()?, self.layers()?);
+        let time = match (self.minutes, self.seeds) {
+            (None, Some(_)) => Duration::MAX,
+            _ => self.time(MINUTES)?,
+        };
+        let last = self.seeds.map_or(u64::MAX, |count| self.seed.saturating_add(count - 1));
         let begun = Instant::now();
         let told = Mutex::new(begun);
-        Ok(Clock { engines, layers, seed: self.seed, time, begun, told })
+        Ok(Clock { engines, layers, seeds: self.seed..=last, time, begun, told })
     }
 
     /// Tries one setting after the other.
@@ -86,7 +96,11 @@ impl Course {
         let (clock, telling) = (self.begin()?, Telling::begin(mode, self.figures));
         for setting in clock.settings() {
             clock.tell(setting);
-            telling.add(setting, attempt(setting, &clock)?);
+            match attempt(setting, &clock) {
+                Ok(report) => telling.add(setting, report),
+                // What was found before is not lost.
+                Err(failure) => return telling.finish().and(Err(failure)),
+            }
         }
         telling.finish()
     }
@@ -110,7 +124,7 @@ impl Course {
 pub(super) struct Clock {
     engines: Engines,
     layers: Vec<Layer>,
-    seed: u64,
+    seeds: RangeInclusive<u64>,
     time: Duration,
     begun: Instant,
     told: Mutex<Instant>,
@@ -141,7 +155,7 @@ impl Clock {
         let engines = self.engines;
         let of_seed =
             move |seed| self.layers.iter().map(move |&layer| Setting { seed, engines, layer });
-        let all = (self.seed..=u64::MAX).flat_map(of_seed);
+        let all = self.seeds.clone().flat_map(of_seed);
         all.enumerate().take_while(|(at, _)| *at == 0 || !self.is_over()).map(|(_, all)| all)
     }
 }

@@ -312,7 +312,7 @@ impl Replay {
         Ok(match (mode, whole) {
             ("crash", _) => crash::replay(self.case.parse().map_err(usage)?).map_err(usage)?,
             ("faults", Ok(setting)) => faults::run_without(setting),
-            ("faults", _) => faults::replay(self.case.parse().map_err(usage)?),
+            ("faults", _) => faults::replay(self.case.parse().map_err(usage)?).map_err(usage)?,
             ("flip", Ok(setting)) => flip::run_without(setting),
             ("flip", _) => flip::replay(self.case.parse().map_err(usage)?).map_err(usage)?,
             ("model", setting) => model::run(setting.map_err(usage)?, None, model::SHORTER),

@@ -1,7 +1,9 @@
 //! `turbidite torture mutants`
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::ops::RangeInclusive;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -14,15 +16,17 @@ use crate::output;
 
 /// How long it lasts if nothing is said.
 const MINUTES: f64 = 30.0;
-/// What one hunt has at least, and the one without any bug at most,
+/// What one hunt has at least.
 const LEAST: Duration = Duration::from_secs(5);
-const CONTROL: Duration = Duration::from_secs(60);
-/// which is that part of all the time.
+/// What the one without any bug has: a part of all the time, but so much that each mode has its turn, and no more than enough.
 const CONTROL_PART: u32 = 10;
+const CONTROL: RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(60);
 /// A hunt that takes so much longer than it may hangs, which is noticed, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The name of no bug.
 const NONE: &str = "none";
+/// The modes whose cases can be tried again by their names.
+const REPLAYED: [&str; 5] = ["crash", "faults", "flip", "model", "linear"];
 /// The exit code of a process that has panicked.
 const PANICKED: i32 = 101;
 /// How much of what was wrong is told, which a pipe can hold.
@@ -32,7 +36,7 @@ const TOLD: usize = 100;
 /// Plant bugs in the store, one after the other, and see whether the other modes notice each
 ///
 /// Needs a build with the bugs in it: RUSTFLAGS='--cfg turbidite_planted_bugs'. Each bug is hunted in a process of its own, by all modes but `soak` in turn. First there is
-/// a hunt with no bug, which must find nothing. The minutes are for all bugs together: those that nobody has noticed are hunted again, from other seeds on, until
+/// a hunt with no bug, which must find nothing; nor may the case that caught a bug, tried again without it. The minutes are for all bugs together: those that nobody has noticed are hunted again, from other seeds on, until
 /// they are over. A bug that is not noticed then is a hole in the torture, and the exit code is 1.
 #[derive(Args, Debug)]
 pub(super) struct Mutants {
@@ -51,12 +55,14 @@ struct Hunted {
     by: Option<String>,
     problem: String,
     cases: u64,
+    operations: u64,
+    faults_fired: u64,
     seconds: f64,
 }
 
 impl Hunted {
     fn sentence(&self) -> String {
-        let Self { bug, by, problem, cases, seconds } = self;
+        let Self { bug, by, problem, cases, seconds, .. } = self;
         match by {
             Some(by) => format!("{bug}: caught by {by} after {seconds:.1} s: {problem}"),
             None => format!("{bug}: not caught in {cases} cases, {seconds:.1} s"),
@@ -79,9 +85,11 @@ impl Mutants {
         let is_chosen = |name: &String| self.only.is_empty() || self.only.contains(name);
         let begun = Instant::now();
         let mut hunted = vec![Hunted { bug: NONE.into(), ..Hunted::default() }];
-        hunted[0] = self.hunt(&hunted[0], (time / CONTROL_PART).clamp(LEAST, CONTROL), 0)?;
+        let control = (time / CONTROL_PART).clamp(*CONTROL.start(), *CONTROL.end());
+        hunted[0] = self.hunt(&hunted[0], control, 0)?;
         if hunted[0].by.is_some() {
-            return Err(Failure::negative(format!("without any bug: {}", hunted[0].problem)));
+            anstream::eprintln!("turbidite: without any bug: {}", hunted[0].problem);
+            return self.tell(&hunted, begun.elapsed());
         }
         let bugs = all.into_iter().filter(is_chosen);
         hunted.extend(bugs.map(|bug| Hunted { bug, ..Hunted::default() }));
@@ -133,27 +141,52 @@ impl Mutants {
         }
         let told: Value = serde_json::from_str(&told).unwrap_or_default();
         let seconds = before.seconds + begun.elapsed().as_secs_f64();
-        let cases = before.cases + told["cases"].as_u64().unwrap_or_default();
+        let more = |before: u64, name: &str| before + told[name].as_u64().unwrap_or_default();
         let (by, problem) = match told["caught_by"].as_str() {
-            Some(by) => (Some(by), format!("{}: {}", told["case"], told["problem"])),
-            None if hangs => (Some("a hang"), String::new()),
-            // Killed by a signal, or a panic that nobody caught.
-            None if matches!(status.code(), None | Some(PANICKED)) => {
-                (Some("a crash"), status.to_string())
+            Some(by) => {
+                self.confirm(by, told["case"].as_str().unwrap_or_default(), bug)?;
+                (Some(by), format!("{}: {}", told["case"], told["problem"]))
             }
+            None if hangs => (Some("a hang"), String::new()),
+            None if has_crashed(status) => (Some("a crash"), status.to_string()),
             None if !status.success() => {
                 return Err(Failure::usage(format!("the hunt for {bug} ended with {status}")));
             }
             None => (None, String::new()),
         };
-        Ok(Hunted { bug: bug.clone(), by: by.map(Into::into), problem, cases, seconds })
+        Ok(Hunted {
+            bug: bug.clone(),
+            by: by.map(Into::into),
+            problem,
+            cases: more(before.cases, "cases"),
+            operations: more(before.operations, "operations"),
+            faults_fired: more(before.faults_fired, "faults_fired"),
+            seconds,
+        })
     }
 
+    /// Tries the case that caught a bug again without any, where a case can be tried again: it must be all right.
+    fn confirm(&self, by: &str, case: &str, bug: &str) -> Result<()> {
+        if bug == NONE || !REPLAYED.contains(&by) {
+            return Ok(());
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["torture", "replay", case]).stdout(Stdio::null()).stderr(Stdio::null());
+        match command.status()? {
+            status if status.success() => Ok(()),
+            status => Err(Failure::negative(format!(
+                "{case} caught {bug}, but goes wrong without it, too: {status}"
+            ))),
+        }
+    }
+
+    /// Tells what became of all, the first of which is no bug.
     fn tell(&self, hunted: &[Hunted], taken: Duration) -> Result<()> {
-        let bugs = &hunted[1..];
-        let cases: u64 = hunted.iter().map(|one| one.cases).sum();
-        let survivors: Vec<_> = bugs.iter().filter(|one| one.by.is_none()).collect();
-        let caught = bugs.len() - survivors.len();
+        let (control, bugs) = (&hunted[0], &hunted[1..]);
+        let sum = |of: fn(&Hunted) -> u64| hunted.iter().map(of).sum::<u64>();
+        let survivors = bugs.iter().filter(|one| one.by.is_none()).count();
+        let caught = bugs.len() - survivors;
+        let violations = survivors + usize::from(control.by.is_some());
         let mut out = output::stdout();
         if self.course.figures.json {
             let each = bugs.iter().map(|one| {
@@ -163,8 +196,9 @@ impl Mutants {
                 })
             });
             let line = json!({
-                "mode": "mutants", "cases": cases, "operations": 0, "faults_fired": 0,
-                "violations": survivors.len(), "mutants_planted": bugs.len(),
+                "mode": "mutants", "cases": sum(|one| one.cases),
+                "operations": sum(|one| one.operations), "faults_fired": sum(|one| one.faults_fired),
+                "violations": violations, "mutants_planted": bugs.len(),
                 "mutants_caught": caught, "seconds": taken.as_secs_f64(),
                 "bugs": each.collect::<Vec<_>>(),
             });
@@ -174,8 +208,17 @@ impl Mutants {
             writeln!(out, "mutants: {caught} of {} caught, {minutes:.1} min", bugs.len())?;
         }
         out.flush()?;
-        if survivors.is_empty() { Ok(()) } else { Err(violated(survivors.len())) }
+        if violations == 0 { Ok(()) } else { Err(violated(violations)) }
     }
+}
+
+/// Whether a process was ended by what it did itself: by a panic that nobody caught, or by a signal that nobody else sends.
+fn has_crashed(status: ExitStatus) -> bool {
+    const ABORT: i32 = 6;
+    const BUS: i32 = 7;
+    const SEGMENT: i32 = 11;
+    status.code() == Some(PANICKED)
+        || status.signal().is_some_and(|signal| [ABORT, BUS, SEGMENT].contains(&signal))
 }
 
 /// What a process does that hunts one bug
@@ -219,12 +262,13 @@ mod planting {
 
 #[cfg(turbidite_planted_bugs)]
 mod planting {
+    use std::cell::Cell;
     use std::time::Duration;
 
     use serde_json::json;
     use turbidite::planted::Bug;
-    use turbidite_torture::mutants::{Caught, Ground, hunt as hunt_by_all};
-    use turbidite_torture::{Violation, watch};
+    use turbidite_torture::mutants::{Caught, Ground, Tried, hunt as hunt_by_all};
+    use turbidite_torture::{Report, Violation, watch};
 
     use super::super::course::usage;
     use super::super::{directory, kill_in};
@@ -251,9 +295,13 @@ mod planting {
             Ground { seed: course.seed, engines: course.engines()?, layers: course.layers()? };
         // What is left of kills in which something was wrong goes with it.
         let place = directory(None)?;
+        // That no process can be killed here says nothing of the bug.
+        let trouble = Cell::new(None);
         let kill = |setting, _: &(dyn Fn() -> bool + Sync)| {
-            kill_in(Some(place.path()), setting, Some(bug))
-                .unwrap_or_else(|failure| panic!("no kill: {}", failure.message))
+            kill_in(Some(place.path()), setting, Some(bug)).unwrap_or_else(|failure| {
+                trouble.set(Some(failure));
+                Report::default()
+            })
         };
         let time = Duration::from_secs(*seconds);
         let hanging = bug.clone();
@@ -265,14 +313,21 @@ mod planting {
             drop(output::print_json(&caught));
             std::process::exit(0);
         });
-        Ok(match hunt_by_all(named(bug)?, &ground, time, &kill) {
-            Ok(cases) => json!({"bug": bug, "cases": cases}),
-            Err(Caught { by, violation, after, cases }) => {
+        let hunted = hunt_by_all(named(bug)?, &ground, time, &kill);
+        if let Some(failure) = trouble.take() {
+            return Err(failure);
+        }
+        Ok(match hunted {
+            Ok(Tried { cases, operations, faults_fired }) => json!({
+                "bug": bug, "cases": cases, "operations": operations, "faults_fired": faults_fired,
+            }),
+            Err(Caught { by, violation, after, tried }) => {
                 let problem: String =
                     violation.problem.chars().filter(|c| !c.is_control()).take(TOLD).collect();
                 json!({
                     "bug": bug, "caught_by": by, "case": violation.case, "problem": problem,
-                    "cases": cases, "seconds": after.as_secs_f64(),
+                    "cases": tried.cases, "operations": tried.operations,
+                    "faults_fired": tried.faults_fired, "seconds": after.as_secs_f64(),
                 })
             }
         })
