@@ -16,7 +16,17 @@ fn a_short_torture_counts_what_it_did_and_finds_nothing() {
     assert!(last["seconds"].as_f64().unwrap() > 0.0, "{last}");
     let text = place.run(&["torture", "crash", "--minutes", "0", "--file", "pos"]).text();
     assert!(text.contains("keep-all: 1\n"), "{text}");
-    assert!(text.contains(" commits, 1 seeds, ") && text.contains(": 0 violations"), "{text}");
+    assert!(text.contains(" commits, 0 settings as a whole, 1 seeds, "), "{text}");
+    assert!(text.contains(": 0 violations"), "{text}");
+    // A seed on each of the layers, at three boundaries.
+    let seeds =
+        ["torture", "crash", "--seeds", "1", "--every", "60000", "--engine", "btree", "--json"];
+    let last = place.run(&seeds).json().pop().unwrap();
+    assert_eq!(
+        (&last["settings as a whole"], &last["boundaries"]),
+        (&6.into(), &18.into()),
+        "{last}"
+    );
     for mode in ["model", "linear", "faults", "flip", "kill"] {
         let run = ["torture", mode, "--minutes", "0.03", "--seed", "3", "--file", "mmap", "--json"];
         let lines = place.run(&run).json();
@@ -69,6 +79,8 @@ fn torture_refuses_what_it_does_not_know() {
     for (nowhere, why) in [
         ("crash/3/all/mmap/99999999/keep-all", "the workload has "),
         ("crash/3/all/mmap/40/keep-only:9999", "operations are not synced there"),
+        ("faults/3/btree/pos/write:9999999:once:EIO", "calls of write"),
+        ("faults/3/btree/pos/lost-sync:999:.log", "the workload has "),
         ("flip/3/btree/mmap/closed/nothing/bit:1", "nothing like it"),
     ] {
         let error = place.run(&["torture", "replay", nowhere]).bad(2);
@@ -83,7 +95,7 @@ fn torture_refuses_what_it_does_not_know() {
     let error = place.run(&["torture", "model", "--engine", "trie"]).bad(2);
     assert!(error.contains("unknown engine \"trie\": one of all, lsm,"), "{error}");
     let error = place.run(&["torture", "crash", "--minutes=-1"]).bad(2);
-    assert!(error.contains("--minutes must be a number that is not negative"), "{error}");
+    assert!(error.contains("--minutes must be a number of minutes from 0 to "), "{error}");
     let error = place.run(&["torture", "mutants"]).bad(2);
     assert!(error.contains("RUSTFLAGS='--cfg turbidite_planted_bugs'"), "{error}");
     let error = place.run(&["torture", "kill", "--dir", "/nowhere/at/all"]).bad(2);
