@@ -1,6 +1,6 @@
 //! `run`: runs tables.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use clap::Args;
 use crate::failure::{Exit, Failure, Result};
 use crate::report::summary;
 use crate::run::driver::{self, Driver};
-use crate::run::results::Results;
+use crate::run::results::{self, Results};
 use crate::systems;
 use crate::tables::{self, Scale, Table};
 
@@ -70,7 +70,8 @@ impl Arguments {
                 "turbidite-compare: this build is not optimised, and its figures mean nothing: build with --release"
             );
         }
-        let data = self.data()?.unwrap_or_else(|| results.data());
+        let (data, _data_lock) = self.data()?.unzip();
+        let data = data.unwrap_or_else(|| results.data());
         let Self { scale, only, rows, .. } = self;
         let build = driver::build()?;
         let (results_of, build) = (&results, build.as_str());
@@ -121,8 +122,8 @@ impl Arguments {
         }
     }
 
-    /// The directory for files, if one was given: a new one, or what an earlier run has left of its own.
-    fn data(&self) -> Result<Option<PathBuf>> {
+    /// The directory for files with its lock, if one was given: a new one, or what an earlier run has left of its own.
+    fn data(&self) -> Result<Option<(PathBuf, File)>> {
         let Some(path) = &self.data else { return Ok(None) };
         fs::create_dir_all(path).map_err(|error| Failure::io("create", path, &error))?;
         let marker = path.join(DATA_MARKER);
@@ -137,7 +138,8 @@ impl Arguments {
             }
             fs::write(&marker, "").map_err(|error| Failure::io("write", &marker, &error))?;
         }
-        Ok(Some(path.clone()))
+        let lock = results::lock(&marker, "--data")?;
+        Ok(Some((path.clone(), lock)))
     }
 }
 

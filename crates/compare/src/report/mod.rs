@@ -26,7 +26,7 @@ pub(crate) fn write(results: &Results, path: &Path) -> Result<[PathBuf; 2]> {
     if book.chapters.is_empty() {
         let path = results.path().display();
         return Err(Failure::usage(format!(
-            "{path} has no results yet: `run --dir {path}` makes some"
+            "{path} has no results yet: `turbidite-compare run all --dir {path}` makes some"
         )));
     }
     let plots = path.join("plots");

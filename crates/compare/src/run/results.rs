@@ -6,11 +6,12 @@
 //! DIR/data/                    where systems under test have their files while they run
 //! ```
 //!
-//! Lines are only added, one after each run, so that a run that was cut short goes on where it was; a last line that was
-//! not finished is not read.
+//! Lines are only added, one after each run, so that a run that was cut short goes on where it was. A last line that was not
+//! finished is not read, and goes when the next one is added; any other line that cannot be read is an error. One process
+//! at a time adds to a directory: it holds a lock on the file that marks it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,8 @@ pub(crate) enum End {
 pub(crate) struct Results {
     path: PathBuf,
     pub(crate) machine: Machine,
+    /// Held while results are added.
+    _lock: Option<File>,
 }
 
 impl Results {
@@ -97,7 +100,7 @@ impl Results {
                     path.display()
                 )));
             }
-            return Ok(results);
+            return results.locked();
         }
         let mut entries =
             fs::read_dir(&path).map_err(|error| Failure::io("list", &path, &error))?;
@@ -110,7 +113,12 @@ impl Results {
         let text = serde_json::to_string_pretty(&here).expect("plain data");
         let marker = path.join(MARKER);
         fs::write(&marker, text + "\n").map_err(|error| Failure::io("write", &marker, &error))?;
-        Ok(Self { path, machine: here })
+        Self { path, machine: here, _lock: None }.locked()
+    }
+
+    fn locked(self) -> Result<Self> {
+        let lock = lock(&self.path.join(MARKER), "--dir")?;
+        Ok(Self { _lock: Some(lock), ..self })
     }
 
     /// Opens a directory that has results.
@@ -119,12 +127,12 @@ impl Results {
         let text = fs::read_to_string(&marker).map_err(|_| {
             let path = path.display();
             Failure::usage(format!(
-                "{path} has no results: `turbidite-compare run --dir {path}` makes some"
+                "{path} has no results: `turbidite-compare run all --dir {path}` makes some"
             ))
         })?;
         let machine = serde_json::from_str(&text)
             .map_err(|error| Failure::usage(format!("{}: {error}", marker.display())))?;
-        Ok(Self { path: path.to_path_buf(), machine })
+        Ok(Self { path: path.to_path_buf(), machine, _lock: None })
     }
 
     /// Where systems have their files.
@@ -140,27 +148,73 @@ impl Results {
         self.path.join(format!("{table}.jsonl"))
     }
 
-    /// All results of a table; none if it was not run. Lines of other versions are passed over: their rows are others.
+    /// All results of a table; none if it was not run.
     pub(crate) fn read(&self, table: &str) -> Result<Vec<Record>> {
         let path = self.file(table);
-        let text = match fs::read(&path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(Failure::io("read", &path, &error)),
         };
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        let finished = finished(&bytes);
+        let lines = bytes[..finished].split(|&byte| byte == b'\n').enumerate();
+        let lines = lines.filter(|(_, line)| !line.is_empty());
+        let record = |(at, line)| {
+            serde_json::from_slice(line).map_err(|error| {
+                let path = path.display();
+                Failure::usage(format!(
+                    "line {} of {path} cannot be read: {error}: remove it, and its run is made again",
+                    at + 1
+                ))
+            })
+        };
+        lines.map(record).collect()
     }
 
     /// Adds a result.
     pub(crate) fn add(&self, table: &str, record: &Record) -> Result<()> {
         let path = self.file(table);
         let failed = |error| Failure::io("write", &path, &error);
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
         let line = serde_json::to_string(record).expect("plain data");
-        // A line that was cut off before must not take this one with it.
         let old = fs::read(&path).map_err(failed)?;
-        let separator = if old.last().is_none_or(|&byte| byte == b'\n') { "" } else { "\n" };
+        let finished = finished(&old);
+        let separator =
+            if old[..finished].last().is_none_or(|&byte| byte == b'\n') { "" } else { "\n" };
+        file.set_len(finished as u64).map_err(failed)?;
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
         file.write_all(format!("{separator}{line}\n").as_bytes()).map_err(failed)
+    }
+}
+
+/// How many of `bytes` are lines that were finished: a last one may lack its end, but not a part of its record.
+fn finished(bytes: &[u8]) -> usize {
+    let ended = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    match serde_json::from_slice::<Record>(&bytes[ended..]) {
+        Ok(_) => bytes.len(),
+        Err(_) => ended,
+    }
+}
+
+/// Locks the file that marks a directory, which was given as `option`, until it is dropped.
+pub(crate) fn lock(marker: &Path, option: &str) -> Result<File> {
+    let failed = |error: &io::Error| Failure::io("lock", marker, error);
+    let file = File::open(marker).map_err(|error| failed(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::Error(error)) => Err(failed(&error)),
+        Err(TryLockError::WouldBlock) => {
+            let dir = marker.parent().unwrap_or(marker).display();
+            Err(Failure::usage(format!(
+                "another run uses {dir}: wait until it has ended, or give another {option}"
+            )))
+        }
     }
 }
 
@@ -179,9 +233,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let results = Results::create(dir.path()).unwrap();
         results.add("raw", &record("a")).unwrap();
-        // A line that was cut off.
-        let mut file = OpenOptions::new().append(true).open(results.file("raw")).unwrap();
-        file.write_all(b"{\"row\": \"b").unwrap();
+        drop(results);
         let results = Results::create(dir.path()).unwrap();
         results.add("raw", &record("c")).unwrap();
         assert_eq!(results.read("raw").unwrap(), [record("a"), record("c")]);
@@ -191,11 +243,48 @@ mod tests {
     }
 
     #[test]
+    fn only_the_last_line_may_be_unfinished() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = Results::create(dir.path()).unwrap();
+        results.add("raw", &record("a")).unwrap();
+        let append = |text: &str| {
+            let mut file = OpenOptions::new().append(true).open(results.file("raw")).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        append("{\"row\": \"b");
+        assert_eq!(results.read("raw").unwrap(), [record("a")]);
+        results.add("raw", &record("c")).unwrap();
+        assert_eq!(results.read("raw").unwrap(), [record("a"), record("c")]);
+        // Whole but for its end.
+        append(&serde_json::to_string(&record("d")).unwrap());
+        results.add("raw", &record("e")).unwrap();
+        let all = ["a", "c", "d", "e"].map(record);
+        assert_eq!(results.read("raw").unwrap(), all);
+        append("{\"row\": \"f\n");
+        let refused = results.read("raw").unwrap_err().to_string();
+        assert!(refused.contains("line 5 of ") && refused.contains("raw.jsonl"), "{refused}");
+        append(&serde_json::to_string(&record("g")).unwrap());
+        assert!(results.read("raw").is_err(), "it is not the last line now");
+    }
+
+    #[test]
+    fn one_run_at_a_time_has_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = Results::create(dir.path()).unwrap();
+        let refused = Results::create(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("another run uses") && refused.contains("--dir"), "{refused}");
+        Results::open(dir.path()).unwrap();
+        drop(results);
+        Results::create(dir.path()).unwrap();
+    }
+
+    #[test]
     fn a_directory_of_something_else_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("notes"), "mine").unwrap();
         let refused = Results::create(dir.path()).unwrap_err().to_string();
         assert!(refused.contains("is not empty"), "{refused}");
-        assert!(Results::open(dir.path()).unwrap_err().to_string().contains("has no results"));
+        let none = Results::open(dir.path()).unwrap_err().to_string();
+        assert!(none.contains("has no results: `turbidite-compare run all --dir "), "{none}");
     }
 }
