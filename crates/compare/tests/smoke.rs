@@ -2,8 +2,11 @@
 //! with it; the others must be said to be missing.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn compare(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_turbidite-compare")).args(arguments).output().unwrap()
@@ -149,4 +152,62 @@ fn rows_are_run_by_their_names() {
     assert!(text(&output.stderr).contains("raw: 1 runs in"), "{}", text(&output.stderr));
     let all = text(&compare(&["list", "all"]).stdout);
     assert!(all.contains("raw, quick scale") && all.contains("scale, quick scale"), "{all}");
+}
+
+/// Waits until `is_so`, and says whether it came to be in a minute.
+fn comes_to_be(is_so: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_so() {
+        if start.elapsed() > Duration::from_secs(60) {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// Whether a process is there and has not ended.
+fn runs(process: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat"));
+    // What has ended and is not waited for is a zombie.
+    status.is_ok_and(|status| !status.contains(") Z "))
+}
+
+#[test]
+fn a_tool_ends_with_the_run_that_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let tool = dir.path().join("tkrzw_dbm_perf");
+    let told = dir.path().join("process");
+    // It is asked for its version before.
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exit\necho $$ >{0}.new\nmv {0}.new {0}\nexec sleep 600\n",
+        told.display()
+    );
+    fs::write(&tool, script).unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let results = dir.path().join("results");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_turbidite-compare"))
+        .args(["run", "files", "--scale", "smoke", "--only", "tkrzw", "--dir"])
+        .arg(&results)
+        .env("PATH", path)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(comes_to_be(|| told.exists()), "the tool was not run");
+    let process = fs::read_to_string(&told).unwrap();
+    let process = process.trim();
+    assert!(runs(process));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(comes_to_be(|| !runs(process)), "process {process} goes on");
+    // What was left goes with the next run.
+    let left = results.join("data/system");
+    assert!(left.exists());
+    fs::write(left.join("large"), "left").unwrap();
+    let path = results.to_str().unwrap();
+    let row = "hash-pos/turbidite";
+    let output = compare(&["run", "files", "--scale", "smoke", "--rows", row, "--dir", path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!left.exists());
 }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::run::print;
 use crate::failure::{Failure, Result};
-use crate::run::child;
+use crate::run::{child, process};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -17,6 +17,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(&self) -> Result<()> {
+        process::end_with_parent()?;
         let job = serde_json::from_reader(io::stdin().lock())
             .map_err(|error| Failure::usage(format!("the job cannot be read: {error}")))?;
         let outcome = child::run(&job, &self.data)?;

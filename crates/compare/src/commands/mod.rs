@@ -4,6 +4,7 @@ mod child;
 mod list;
 mod report;
 mod run;
+mod tool;
 
 use clap::{Parser, Subcommand};
 
@@ -28,6 +29,9 @@ pub(crate) enum Command {
     /// Carry out the job on standard input: what `run` starts for each system
     #[command(hide = true)]
     Child(child::Arguments),
+    /// Turn into a program that ends when its parent does
+    #[command(hide = true)]
+    Tool(tool::Arguments),
 }
 
 impl Command {
@@ -37,6 +41,7 @@ impl Command {
             Self::Run(arguments) => arguments.run(),
             Self::Report(arguments) => arguments.run(),
             Self::Child(arguments) => arguments.run(),
+            Self::Tool(arguments) => arguments.run(),
         }
     }
 }

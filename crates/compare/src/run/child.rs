@@ -33,7 +33,8 @@ pub(crate) fn run(job: &Job, path: &Path) -> Result<Outcome> {
     cleared.map(|()| outcome)
 }
 
-fn clear(path: &Path) -> Result<()> {
+/// Removes what is at `path`, if anything is.
+pub(super) fn clear(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Failure::io("remove", path, &error))

@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::job::Job;
-use super::outcome::Outcome;
 use super::results::{End, Record, Results};
+use super::{child, process};
 use crate::failure::{Exit, Failure, Result};
 use crate::systems;
 use crate::tables::{Row, Scale, Table};
@@ -32,9 +29,6 @@ pub(crate) struct Driver<'a> {
     /// A run that takes longer is ended, and counts as failed.
     pub(crate) limit: Option<Duration>,
 }
-
-/// How often it is looked whether the time of a run is up.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The directory of the system that is run, in that for data. It is removed before each run and after it.
 pub(crate) const SYSTEM: &str = "system";
@@ -140,13 +134,18 @@ impl Driver<'_> {
 
     /// Runs a row once. That the system fails is a result too.
     fn run_row(&self, row: &Row) -> Result<(Record, Option<Failure>)> {
+        let system = self.data.join(SYSTEM);
+        // What a run has left that was cut short.
+        child::clear(&system)?;
         check_space(self.data, row.job.disk_bytes())?;
         let start = Instant::now();
-        let (end, failure) = match in_child(&row.job, &self.data.join(SYSTEM), self.limit) {
+        let (end, failure) = match process::carry_out(&row.job, &system, self.limit) {
             Ok(outcome) => (End::Measured(outcome), None),
             Err(failure) => (End::Failed(failure.to_string()), Some(failure)),
         };
-        Ok((self.record(row, start.elapsed().as_secs_f64(), end), failure))
+        let record = self.record(row, start.elapsed().as_secs_f64(), end);
+        child::clear(&system)?;
+        Ok((record, failure))
     }
 }
 
@@ -166,77 +165,6 @@ fn check_space(data: &Path, needed: u64) -> Result<()> {
             format!("{} MiB are free and {} MiB may be needed", free >> 20, needed >> 20),
         ),
     ))
-}
-
-/// Has a process of this program carry out `job`, and ends it when the time is up.
-fn in_child(job: &Job, data: &Path, limit: Option<Duration>) -> Result<Outcome> {
-    let program = std::env::current_exe();
-    let program =
-        program.map_err(|error| Failure::other(format!("cannot find this program: {error}")))?;
-    let started = Command::new(&program)
-        .arg("child")
-        .arg(data)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let failed = |error: io::Error| Failure::io("run", &program, &error);
-    let mut child = started.map_err(failed)?;
-    let text = serde_json::to_string(job).expect("plain data");
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(text.as_bytes()).map_err(failed)?;
-    }
-    let Output { status, stdout, stderr } = match output_within(child, limit).map_err(failed)? {
-        Some(output) => output,
-        None => {
-            let minutes = limit.unwrap_or_default().as_secs_f64() / 60.0;
-            return Err(Failure::other(format!("it took longer than {minutes} minutes")));
-        }
-    };
-    let said = String::from_utf8_lossy(&stderr);
-    if !status.success() {
-        let said = said.trim();
-        let said = said.strip_prefix("turbidite-compare: ").unwrap_or(said);
-        return Err(Failure::of_process(status.code(), format!("{said} ({status})")));
-    }
-    serde_json::from_slice(&stdout)
-        .map_err(|error| Failure::other(format!("what a process measured cannot be read: {error}")))
-}
-
-/// What a process gives until its end; `None` if it had to be ended.
-fn output_within(mut child: Child, limit: Option<Duration>) -> io::Result<Option<Output>> {
-    let Some(limit) = limit else { return child.wait_with_output().map(Some) };
-    let piped = "its output is piped";
-    let mut stdout = child.stdout.take().expect(piped);
-    let mut stderr = child.stderr.take().expect(piped);
-    let (mut said, mut told) = (Vec::new(), Vec::new());
-    let ended: io::Result<Option<ExitStatus>> = thread::scope(|scope| {
-        // It waits for whoever does not read.
-        let reads = [(&mut stdout as &mut (dyn Read + Send), &mut said), (&mut stderr, &mut told)];
-        let reads = reads.map(|(from, to)| scope.spawn(move || from.read_to_end(to)));
-        let ended = end_within(&mut child, limit);
-        for read in reads {
-            read.join().expect("reading does not panic")?;
-        }
-        ended
-    });
-    Ok(ended?.map(|status| Output { status, stdout: said, stderr: told }))
-}
-
-/// How a process ends; `None` if it had to be ended when the time was up.
-fn end_within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if start.elapsed() >= limit {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(LOOK);
-    }
 }
 
 /// What tells this build of the program from others: a hash of it.
@@ -311,21 +239,5 @@ mod tests {
         assert_eq!(refused.exit(), Exit::Io);
         let refused = refused.to_string();
         assert!(refused.contains("may be needed: free some space"), "{refused}");
-    }
-
-    #[test]
-    fn a_process_is_ended_when_its_time_is_up() {
-        let output = |script: &str, limit| {
-            let mut shell = Command::new("sh");
-            let child = shell.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-            output_within(child.spawn().unwrap(), Some(limit)).unwrap()
-        };
-        let minute = Duration::from_secs(60);
-        let start = Instant::now();
-        assert!(output("exec sleep 60", Duration::from_millis(30)).is_none());
-        assert!(start.elapsed() < minute / 2);
-        let Output { status, stdout, stderr } = output("echo said; echo told >&2", minute).unwrap();
-        assert!(status.success() && stdout == b"said\n" && stderr == b"told\n");
-        assert_eq!(output("exit 5", minute).unwrap().status.code(), Some(5));
     }
 }

@@ -6,5 +6,6 @@ pub(crate) mod job;
 mod keys;
 mod mix;
 pub(crate) mod outcome;
+pub(crate) mod process;
 pub(crate) mod results;
 mod steps;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
+use crate::run::process;
 
 const TOOL: &str = "tkrzw_dbm_perf";
 
@@ -40,7 +41,8 @@ pub(crate) fn run(
     arguments: &[String],
 ) -> Result<BTreeMap<String, Phase>> {
     let database = path.join(file);
-    let output = Command::new(TOOL)
+    let output = process::tool(TOOL)
+        .map_err(|error| Failure::of_system(TOOL, error))?
         .arg("sequence")
         .arg("--path")
         .arg(&database)
