@@ -86,7 +86,13 @@ impl Failure {
 
     /// Runs that failed, each of which was told when it did.
     pub(crate) fn of_runs(count: usize, worst: Exit) -> Self {
-        Self::new(worst, format!("{count} runs failed; the same command tries them again"))
+        Self::new(
+            worst,
+            format!(
+                "{count} runs failed: the same command tries a row again until it has failed as often as it is to be run, and \
+                 --again once more"
+            ),
+        )
     }
 
     /// Tells the user and gives the exit code.

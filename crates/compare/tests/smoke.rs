@@ -211,3 +211,33 @@ fn a_tool_ends_with_the_run_that_needs_it() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!left.exists());
 }
+
+#[test]
+fn a_row_that_has_failed_often_enough_is_not_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let tool = dir.path().join("tkrzw_dbm_perf");
+    fs::write(&tool, "#!/bin/sh\n[ \"$1\" = --version ] || exit 1\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let results = dir.path().join("results");
+    let run = |again: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_turbidite-compare"))
+            .args(["run", "files", "--scale", "smoke", "--rows", "hash-mmap/tkrzw", "--dir"])
+            .arg(&results)
+            .args(again)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, said) = run(&[]);
+    assert!(
+        code == Some(6) && said.contains("1 runs failed") && said.contains("--again"),
+        "{said}"
+    );
+    let (code, said) = run(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("1 rows have failed") && said.contains(": 0 runs in"), "{said}");
+    let (code, said) = run(&["--again"]);
+    assert!(code == Some(6) && said.contains("1 runs failed"), "{said}");
+}

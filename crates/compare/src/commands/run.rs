@@ -20,8 +20,8 @@ const DATA_MARKER: &str = "turbidite-compare.data";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each system runs in a process of its own; the systems of a row's workload take turns. Every run is kept in --dir as a line of
-JSON, and what is there is not run again: a run that was cut short goes on with the same command. `report DIR` makes pages of
-what is there.
+JSON, and what is there is not run again: a run that was cut short goes on with the same command. A row that has failed as often
+as it is to be run is not tried again without --again. `report DIR` makes pages of what is there.
 
 Examples:
   turbidite-compare run write-path --scale quick
@@ -49,9 +49,12 @@ pub(crate) struct Arguments {
     /// Where systems have their files while they run: on the device that is to be measured [default: data in --dir]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// End a run that takes longer than so many minutes: it counts as failed, and is tried again with the same command
+    /// End a run that takes longer than so many minutes: it counts as failed
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     limit: Option<u64>,
+    /// Try rows once more that have failed as often as they are to be run
+    #[arg(long)]
+    again: bool,
 }
 
 impl Arguments {
@@ -72,12 +75,20 @@ impl Arguments {
         }
         let (data, _data_lock) = self.data()?.unzip();
         let data = data.unwrap_or_else(|| results.data());
-        let Self { scale, only, rows, .. } = self;
+        let Self { scale, only, rows, again, .. } = self;
         let build = driver::build()?;
         let (results_of, build) = (&results, build.as_str());
         let limit = self.limit.map(|minutes| Duration::from_secs(60 * minutes));
-        let driver =
-            Driver { results: results_of, scale: *scale, only, rows, data: &data, build, limit };
+        let driver = Driver {
+            results: results_of,
+            scale: *scale,
+            only,
+            rows,
+            data: &data,
+            build,
+            limit,
+            again: *again,
+        };
         let mut failures = Vec::new();
         for table in &tables {
             failures.extend(driver.run(table)?);

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::progress::Progress;
 use super::results::{End, Record, Results};
 use super::{child, process};
 use crate::failure::{Exit, Failure, Result};
@@ -28,6 +29,8 @@ pub(crate) struct Driver<'a> {
     pub(crate) build: &'a str,
     /// A run that takes longer is ended, and counts as failed.
     pub(crate) limit: Option<Duration>,
+    /// Whether rows that have failed as often as they are to be run are tried once more.
+    pub(crate) again: bool,
 }
 
 /// The directory of the system that is run, in that for data. It is removed before each run and after it.
@@ -53,43 +56,66 @@ impl Driver<'_> {
         let missing = self.tell_missing(table, &rows, &mut known)?;
         let rows: Vec<&Row> =
             rows.into_iter().filter(|row| !missing.contains_key(row.job.system())).collect();
-        let done = |known: &[Record], row: &Row| {
-            let is_done = |record: &&Record| {
-                record.row == row.id
-                    && record.job == row.job
-                    && record.scale == self.scale
-                    && matches!(record.end, End::Measured(_))
-            };
-            known.iter().filter(is_done).count() as u32
-        };
-        let left: u32 = rows.iter().map(|row| row.rounds.saturating_sub(done(&known, row))).sum();
-        let mut progress = Progress::new(table.name, left);
+        let left: Vec<(&Row, u32)> =
+            rows.into_iter().map(|row| (row, self.left(row, &known))).collect();
+        self.tell_given_up(table, &left, &known);
+        let mut progress = Progress::new(table.name, self.scale, left.clone());
         let mut failures = Vec::new();
-        for group in rows.chunk_by(|a, b| a.workload == b.workload) {
-            let most = group.iter().map(|row| row.rounds).max().unwrap_or(0);
-            let before: Vec<u32> = group.iter().map(|row| done(&known, row)).collect();
+        for group in left.chunk_by(|a, b| a.0.workload == b.0.workload) {
+            let most = group.iter().map(|(_, runs)| *runs).max().unwrap_or(0);
             for round in 0..most {
-                for (row, &before) in group.iter().zip(&before) {
-                    if before + round >= row.rounds {
-                        continue;
-                    }
-                    progress.tell(row, before + round + 1, &known);
+                for &(row, _) in group.iter().filter(|(_, runs)| round < *runs) {
+                    let before = self.ends(row, &known).0;
+                    progress.tell(row, (before + 1, row.rounds), &known);
                     let (record, failure) = self.run_row(row)?;
                     self.results.add(table.name, &record)?;
-                    if let Some(failure) = failure {
-                        if failure.exit() == Exit::Io {
-                            return Err(failure);
-                        }
-                        anstream::eprintln!("turbidite-compare: {}: {failure}", row.id);
-                        failures.push(failure.exit());
-                    }
                     known.push(record);
-                    progress.left -= 1;
+                    progress.ended(row);
+                    let Some(failure) = failure else { continue };
+                    if failure.exit() == Exit::Io {
+                        return Err(failure);
+                    }
+                    anstream::eprintln!("turbidite-compare: {}: {failure}", row.id);
+                    failures.push(failure.exit());
                 }
             }
         }
         progress.end();
         Ok(failures)
+    }
+
+    /// How many runs of a row have succeeded, and how many have failed.
+    fn ends(&self, row: &Row, known: &[Record]) -> (u32, u32) {
+        let known = known.iter().filter(|record| {
+            record.row == row.id && record.job == row.job && record.scale == self.scale
+        });
+        known.fold((0, 0), |(succeeded, failed), record| match record.end {
+            End::Measured(_) => (succeeded + 1, failed),
+            End::Failed(_) => (succeeded, failed + 1),
+            End::Missing(_) => (succeeded, failed),
+        })
+    }
+
+    /// How often a row is still to be run. One that has failed as often as it is to be run is given up, until it is to be
+    /// tried again.
+    fn left(&self, row: &Row, known: &[Record]) -> u32 {
+        let (succeeded, failed) = self.ends(row, known);
+        let wanted = row.rounds.saturating_sub(succeeded);
+        let left = wanted.min(row.rounds.saturating_sub(failed));
+        if self.again && failed > 0 { left.max(wanted.min(1)) } else { left }
+    }
+
+    /// Says how many rows are not tried again.
+    fn tell_given_up(&self, table: &Table, left: &[(&Row, u32)], known: &[Record]) {
+        let is_given_up =
+            |(row, left): &&(&Row, u32)| *left == 0 && self.ends(row, known).0 < row.rounds;
+        let count = left.iter().filter(is_given_up).count();
+        if count > 0 {
+            anstream::eprintln!(
+                "turbidite-compare: {}: {count} rows have failed as often as they are to be run: --again tries them once more",
+                table.name
+            );
+        }
     }
 
     /// Says which systems are missing, and keeps that for the report.
@@ -176,55 +202,6 @@ pub(crate) fn build() -> Result<String> {
     let mut hasher = DefaultHasher::new();
     hasher.write(&bytes);
     Ok(format!("{:016x}", hasher.finish()))
-}
-
-/// The line that says how far it is.
-struct Progress {
-    table: &'static str,
-    start: Instant,
-    all: u32,
-    left: u32,
-}
-
-impl Progress {
-    fn new(table: &'static str, left: u32) -> Self {
-        Self { table, start: Instant::now(), all: left, left }
-    }
-
-    fn tell(&self, row: &Row, round: u32, known: &[Record]) {
-        let last = known.iter().rev().find(|record| record.row == row.id && record.seconds > 0.0);
-        let usual =
-            last.map_or(String::new(), |record| format!(", {:.1} s the last time", record.seconds));
-        let done = self.all - self.left;
-        let remains = if done == 0 {
-            String::new()
-        } else {
-            let each = self.start.elapsed() / done;
-            format!("; about {} left", in_words(each * self.left))
-        };
-        anstream::eprintln!(
-            "turbidite-compare: {} {}/{}: {}, {}, round {round} of {}{usual}{remains}",
-            self.table,
-            done + 1,
-            self.all,
-            row.workload,
-            row.label,
-            row.rounds,
-        );
-    }
-
-    fn end(&self) {
-        let seconds = in_words(self.start.elapsed());
-        anstream::eprintln!("turbidite-compare: {}: {} runs in {seconds}", self.table, self.all);
-    }
-}
-
-fn in_words(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
-    }
 }
 
 #[cfg(test)]

@@ -24,19 +24,29 @@ impl Job {
         }
     }
 
+    /// How many records it begins with, or how many sets Tkrzw's tool does.
+    pub(crate) fn records(&self) -> u64 {
+        match self {
+            Self::Store { load, .. } => u64::from(load.records),
+            Self::Tkrzw { arguments, .. } => count(arguments, "--iter"),
+        }
+    }
+
     /// About how many bytes it needs on disk at once.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let records = match self {
             Self::Store { load, .. } => load.records_in_the_end() * load.record_bytes(),
-            Self::Tkrzw { arguments, .. } => {
-                let after = |name| arguments.iter().skip_while(move |word| *word != name).nth(1);
-                let count = |name| after(name).and_then(|text| text.parse::<u64>().ok());
-                count("--iter").unwrap_or(0) * (count("--size").unwrap_or(0) + 8)
-            }
+            Self::Tkrzw { arguments, .. } => self.records() * (count(arguments, "--size") + 8),
         };
         // Stores that merge or copy on write need their data twice for a while, with logs and reserves.
         4 * records + (256 << 20)
     }
+}
+
+/// The number that follows `name` in the arguments of a tool; 0 if there is none.
+fn count(arguments: &[String], name: &str) -> u64 {
+    let text = arguments.iter().skip_while(|word| *word != name).nth(1);
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// What keys are.

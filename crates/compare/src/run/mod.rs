@@ -7,5 +7,6 @@ mod keys;
 mod mix;
 pub(crate) mod outcome;
 pub(crate) mod process;
+mod progress;
 pub(crate) mod results;
 mod steps;
