@@ -119,7 +119,11 @@ fn errors_say_what_to_do() {
     assert!(refused(&["run", "raw", "--dir", path]).contains("is not empty"));
     assert!(refused(&["report", path]).contains("has no results"));
     let no_row = refused(&["run", "raw", "--rows", "vec/,nothing", "--dir", path]);
-    assert!(no_row.contains("`list raw` has all of quick scale"), "{no_row}");
+    assert!(no_row.contains("`list raw --scale quick` has all"), "{no_row}");
+    let code = |arguments: &[&str]| compare(arguments).status.code();
+    let none = ["run", "files", "--only", "rocksdb", "--dir", path];
+    assert!(refused(&none).contains("no row is of a system rocksdb"));
+    assert_eq!(code(&none), Some(2));
     let new = dir.path().join("new");
     let new = new.to_str().unwrap();
     assert!(
@@ -127,6 +131,10 @@ fn errors_say_what_to_do() {
     );
     assert!(refused(&["run", "nothing", "--dir", new]).contains("there is no table"));
     assert!(refused(&["run", "raw", "--only", "nothing", "--dir", new]).contains("`list` has all"));
+    let nowhere = format!("{path}/nowhere/medians");
+    let run = ["run", "raw", "--scale", "smoke", "--dir", new, "--json", &nowhere];
+    assert_eq!(code(&run), Some(5));
+    assert!(!Path::new(new).join("raw.jsonl").exists(), "nothing is run before");
     assert_eq!(fs::read(dir.path().join("notes")).unwrap(), b"mine");
 }
 

@@ -11,7 +11,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::report::summary;
 use crate::run::driver::{self, Driver};
 use crate::run::results::{self, Results};
-use crate::systems;
+use crate::run::selection::Selection;
 use crate::tables::{self, Scale, Table};
 
 /// Marks a directory that was given for data, so that a run that was cut short finds it again.
@@ -65,71 +65,39 @@ impl Arguments {
         };
         let tables: Vec<_> =
             names.iter().map(|name| tables::table(name, self.scale)).collect::<Result<_>>()?;
-        self.check_only()?;
-        self.check_rows(&tables)?;
+        let selection = Selection { only: &self.only, rows: &self.rows };
+        let list = format!("`list {} --scale {}`", self.table, self.scale.name());
+        selection.check(&tables, &list)?;
         let results = Results::create(&self.dir)?;
         if !results.machine.optimised && self.scale != Scale::Smoke {
             anstream::eprintln!(
                 "turbidite-compare: this build is not optimised, and its figures mean nothing: build with --release"
             );
         }
-        let (data, _data_lock) = self.data()?.unzip();
+        let (data, _lock) = self.data()?.unzip();
         let data = data.unwrap_or_else(|| results.data());
-        let Self { scale, only, rows, again, .. } = self;
-        let build = driver::build()?;
-        let (results_of, build) = (&results, build.as_str());
-        let limit = self.limit.map(|minutes| Duration::from_secs(60 * minutes));
+        let medians = self.json.as_deref().map(Medians::open).transpose()?;
         let driver = Driver {
-            results: results_of,
-            scale: *scale,
-            only,
-            rows,
+            results: &results,
+            scale: self.scale,
+            selection: &selection,
             data: &data,
-            build,
-            limit,
-            again: *again,
+            build: &driver::build()?,
+            limit: self.limit.map(|minutes| Duration::from_secs(60 * minutes)),
+            again: self.again,
         };
         let mut failures = Vec::new();
-        for table in &tables {
+        let ended = tables.iter().try_for_each(|table| {
             failures.extend(driver.run(table)?);
-        }
-        if let Some(path) = &self.json {
-            let lines = tables.iter().map(|table| summary::as_lines(table, &results, self.scale));
-            let lines: String = lines.collect::<Result<_>>()?;
-            write_to(path, &lines)?;
-        }
+            Ok(())
+        });
+        // What was measured is told however it ended.
+        let told = medians.map_or(Ok(()), |medians| medians.write(&tables, &results, self.scale));
+        ended.and(told)?;
         let is_wrong = failures.contains(&Exit::Wrong);
         match failures.len() {
             0 => Ok(()),
             count => Err(Failure::of_runs(count, if is_wrong { Exit::Wrong } else { Exit::Other })),
-        }
-    }
-
-    fn check_only(&self) -> Result<()> {
-        let kinds = systems::kinds();
-        let unknown = self
-            .only
-            .iter()
-            .find(|&name| !kinds.iter().any(|kind| kind.name.starts_with(name.as_str())));
-        match unknown {
-            None => Ok(()),
-            Some(name) => {
-                Err(Failure::usage(format!("there is no system {name:?}: `list` has all")))
-            }
-        }
-    }
-
-    fn check_rows(&self, tables: &[Table]) -> Result<()> {
-        let is_known = |text: &String| {
-            tables.iter().flat_map(|table| &table.rows).any(|row| row.id.contains(text.as_str()))
-        };
-        match self.rows.iter().find(|text| !is_known(text)) {
-            None => Ok(()),
-            Some(text) => Err(Failure::usage(format!(
-                "there is no row with {text:?} in its name: `list {}` has all of {} scale",
-                self.table,
-                self.scale.name(),
-            ))),
         }
     }
 
@@ -165,9 +133,29 @@ pub(super) fn print(text: &str) -> Result<()> {
     }
 }
 
-fn write_to(path: &Path, text: &str) -> Result<()> {
-    if path == Path::new("-") {
-        return print(text);
+/// Where medians go as JSON: opened before anything is run, so that it is known then that they can be written.
+enum Medians {
+    Out,
+    File(PathBuf, File),
+}
+
+impl Medians {
+    fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Out);
+        }
+        let file = File::create(path).map_err(|error| Failure::io("create", path, &error))?;
+        Ok(Self::File(path.to_path_buf(), file))
     }
-    fs::write(path, text).map_err(|error| Failure::io("write", path, &error))
+
+    fn write(self, tables: &[Table], results: &Results, scale: Scale) -> Result<()> {
+        let lines = tables.iter().map(|table| summary::as_lines(table, results, scale));
+        let lines: String = lines.collect::<Result<_>>()?;
+        match self {
+            Self::Out => print(&lines),
+            Self::File(path, mut file) => file
+                .write_all(lines.as_bytes())
+                .map_err(|error| Failure::io("write", &path, &error)),
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::progress::Progress;
 use super::results::{End, Record, Results};
+use super::selection::Selection;
 use super::{child, process};
 use crate::failure::{Exit, Failure, Result};
 use crate::systems;
@@ -19,10 +20,7 @@ use crate::tables::{Row, Scale, Table};
 pub(crate) struct Driver<'a> {
     pub(crate) results: &'a Results,
     pub(crate) scale: Scale,
-    /// The starts of the names of the systems to run; empty for all.
-    pub(crate) only: &'a [String],
-    /// Parts of the names of the rows to run; empty for all.
-    pub(crate) rows: &'a [String],
+    pub(crate) selection: &'a Selection<'a>,
     /// Where systems have their files.
     pub(crate) data: &'a Path,
     /// Which build of this program this is.
@@ -37,21 +35,12 @@ pub(crate) struct Driver<'a> {
 pub(crate) const SYSTEM: &str = "system";
 
 impl Driver<'_> {
-    fn wants(&self, row: &Row) -> bool {
-        let system = row.job.system();
-        let is_one =
-            self.rows.is_empty() || self.rows.iter().any(|text| row.id.contains(text.as_str()));
-        is_one
-            && (self.only.is_empty()
-                || self.only.iter().any(|name| system.starts_with(name.as_str())))
-    }
-
     /// Runs what of `table` has not been run; gives why runs failed that did.
     ///
     /// # Errors
     /// Whatever would fail in each run that follows, too: no space above all.
     pub(crate) fn run(&self, table: &Table) -> Result<Vec<Exit>> {
-        let rows: Vec<&Row> = table.rows.iter().filter(|row| self.wants(row)).collect();
+        let rows: Vec<&Row> = table.rows.iter().filter(|row| self.selection.has(row)).collect();
         let mut known = self.results.read(table.name)?;
         let missing = self.tell_missing(table, &rows, &mut known)?;
         let rows: Vec<&Row> =

@@ -9,4 +9,5 @@ pub(crate) mod outcome;
 pub(crate) mod process;
 mod progress;
 pub(crate) mod results;
+pub(crate) mod selection;
 mod steps;
