@@ -67,7 +67,7 @@ impl Failure {
     /// A store's own error.
     pub(crate) fn of_system(name: &str, error: impl Display) -> Self {
         let text = error.to_string();
-        let full = text.contains("No space left") || text.contains("MDB_MAP_FULL");
+        let full = text.contains("No space left");
         let hint =
             if full { ": free some space, or give --data DIR on another device" } else { "" };
         Self::new(if full { Exit::Io } else { Exit::Other }, format!("{name}: {text}{hint}"))

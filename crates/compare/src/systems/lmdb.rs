@@ -1,5 +1,6 @@
 //! LMDB: a mapped file that is written through its mapping, or by calls if that is chosen, and not synced unless the durability asks
-//! for it. It has no memory of its own: its cache is the system's. Every call that writes is a transaction.
+//! for it. It has no memory of its own: its cache is the system's. Every call that writes is a transaction. The map has a size
+//! that is chosen when it is opened, and what does not fit in is refused.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -10,13 +11,25 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn};
 use super::{Choices, Durability, Each, Entries, Reader, Seen, Setup, System};
 use crate::failure::{Failure, Result};
 
+/// The bytes of the map, unless others are chosen.
+const MAP: usize = 32 << 30;
+
 struct Lmdb {
     env: Env,
     database: Database<Bytes, Bytes>,
 }
 
 fn failed(error: heed::Error) -> Failure {
-    Failure::of_system("lmdb", error)
+    match error {
+        heed::Error::Mdb(heed::MdbError::MapFull) => Failure::of_system(
+            "lmdb",
+            format!(
+                "{error}: the map is full, which has {} GiB unless another size is chosen",
+                MAP >> 30
+            ),
+        ),
+        error => Failure::of_system("lmdb", error),
+    }
 }
 
 pub(super) fn open(
@@ -25,7 +38,7 @@ pub(super) fn open(
     path: &Path,
 ) -> Result<Box<dyn System>> {
     let mut options = EnvOpenOptions::new();
-    let size = choices.take::<usize>("map-size")?.unwrap_or(32 << 30);
+    let size = choices.take::<usize>("map-size")?.unwrap_or(MAP);
     options.map_size(size).max_readers(128);
     let is_mapped = choices.take::<bool>("write-map")?.unwrap_or(true);
     let mut flags = if is_mapped { EnvFlags::WRITE_MAP } else { EnvFlags::empty() };
@@ -128,5 +141,26 @@ impl Reader for LmdbReader<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Exit;
+
+    #[test]
+    fn a_full_map_is_not_a_full_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::new("lmdb", Durability::None, 0).with("map-size", 1 << 20);
+        let system = open(&setup, &mut setup.choices(), dir.path()).unwrap();
+        let put = |number: u32| system.put(&number.to_be_bytes(), &[0; 1000]);
+        let full = (0..10_000).find_map(|number| put(number).err()).unwrap();
+        assert_eq!(full.exit(), Exit::Other, "the next system has room");
+        let said = full.to_string();
+        assert!(
+            said.contains("the map is full, which has 32 GiB") && !said.contains("space"),
+            "{said}"
+        );
     }
 }
