@@ -20,14 +20,24 @@ engines that write single pages here and there show several times what reaches t
 
 /// The machine, as names and values.
 pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
-    let Machine { processor, cores, memory_bytes, kernel, file_system, version, optimised } =
-        machine;
+    let Machine {
+        processor,
+        cores,
+        memory_bytes,
+        kernel,
+        file_system,
+        version,
+        optimised,
+        compiled,
+    } = machine;
     let build = if *optimised { "optimised" } else { "not optimised: its figures mean nothing" };
+    let compiled = compiled.as_deref().unwrap_or("the flags were not recorded");
     vec![
         ("Processor", format!("{processor}, {cores} threads")),
         ("Memory", format!("{:.1} GiB", *memory_bytes as f64 / f64::from(1 << 30))),
         ("System", format!("Linux {kernel}, {file_system}")),
         ("Turbidite", format!("{version}, {build}")),
+        ("Compiled with", compiled.to_owned()),
     ]
 }
 

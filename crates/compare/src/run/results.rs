@@ -35,6 +35,9 @@ pub(crate) struct Machine {
     pub(crate) version: String,
     /// Whether the program was built with optimisations.
     pub(crate) optimised: bool,
+    /// The flags that it and its libraries were compiled with; `None` if that was not recorded.
+    #[serde(default)]
+    pub(crate) compiled: Option<String>,
 }
 
 impl Machine {
@@ -47,7 +50,14 @@ impl Machine {
             file_system: machine::file_system(path),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             optimised: !cfg!(debug_assertions),
+            compiled: Some(env!("TURBIDITE_COMPARE_COMPILED").to_owned()),
         }
+    }
+
+    /// Whether results of this may be added to `earlier` ones, which do not all say how they were compiled.
+    fn goes_on_from(&self, earlier: &Self) -> bool {
+        let compiled = earlier.compiled.clone().or_else(|| self.compiled.clone());
+        *self == Self { compiled, ..earlier.clone() }
     }
 }
 
@@ -94,9 +104,9 @@ impl Results {
         let here = Machine::here(&path);
         if path.join(MARKER).exists() {
             let results = Self::open(&path)?;
-            if results.machine != here {
+            if !here.goes_on_from(&results.machine) {
                 return Err(Failure::usage(format!(
-                    "{} has results of another machine, kernel, version or kind of build: give another --dir",
+                    "{} has results of another machine, kernel, version or kind of build, or of other flags: give another --dir",
                     path.display()
                 )));
             }
@@ -276,6 +286,31 @@ mod tests {
         Results::open(dir.path()).unwrap();
         drop(results);
         Results::create(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn results_of_another_machine_or_of_other_flags_are_refused() {
+        let here = Machine::here(Path::new("/"));
+        let of = |compiled: Option<&str>| {
+            let compiled = compiled.map(str::to_owned);
+            Machine { compiled, ..here.clone() }
+        };
+        assert!(here.goes_on_from(&here));
+        assert!(here.goes_on_from(&of(None)), "it was not recorded");
+        assert!(!here.goes_on_from(&of(Some("CXXFLAGS=\"-O0\""))));
+        assert!(!here.goes_on_from(&Machine { kernel: "another".into(), ..of(None) }));
+        let dir = tempfile::tempdir().unwrap();
+        drop(Results::create(dir.path()).unwrap());
+        let marker = dir.path().join(MARKER);
+        let mut told: serde_json::Value =
+            serde_json::from_slice(&fs::read(&marker).unwrap()).unwrap();
+        told.as_object_mut().unwrap().remove("compiled").unwrap();
+        fs::write(&marker, told.to_string()).unwrap();
+        assert_eq!(Results::create(dir.path()).unwrap().machine.compiled, None);
+        told["processor"] = "another".into();
+        fs::write(&marker, told.to_string()).unwrap();
+        let refused = Results::create(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("another machine"), "{refused}");
     }
 
     #[test]
