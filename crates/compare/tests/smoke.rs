@@ -151,6 +151,21 @@ fn the_list_has_every_table_and_system() {
 }
 
 #[test]
+fn a_report_is_of_several_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let dirs = ["one", "two"].map(|name| dir.path().join(name));
+    for (table, dir) in ["raw", "lsm-kv"].into_iter().zip(&dirs) {
+        run(table, dir);
+    }
+    let [one, two] = dirs.each_ref().map(|dir| dir.to_str().unwrap());
+    let output = compare(&["report", one, two]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let markdown = fs::read_to_string(dirs[0].join("report.md")).unwrap();
+    assert!(markdown.contains("\n## Raw structures") && markdown.contains("\n## A store made"));
+    assert!(!dirs[1].join("report.md").exists());
+}
+
+#[test]
 fn rows_are_run_by_their_names() {
     let list = text(&compare(&["list", "raw", "--scale", "smoke"]).stdout);
     let row = list.lines().nth(2).unwrap().split_whitespace().next().unwrap();

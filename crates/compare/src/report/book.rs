@@ -3,15 +3,17 @@
 use super::summary::{Spread, Summary};
 use crate::failure::Result;
 use crate::run::job::Job;
-use crate::run::results::Results;
+use crate::run::results::{Machine, Results};
 use crate::tables::{self, Measure, Row, Scale, Table};
 
-/// A table with the results that are kept of it.
+/// A table with the results that one directory has of it.
 #[derive(Debug)]
 pub(crate) struct Chapter {
     pub(crate) table: Table,
     pub(crate) scale: Scale,
     pub(crate) summary: Summary,
+    /// What they were measured on.
+    pub(crate) machine: Machine,
     /// The larger scales that were begun.
     pub(crate) begun: Vec<Part>,
 }
@@ -49,21 +51,37 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// What is kept in a directory: each table at one of the scales that it was run at.
-    pub(crate) fn of(results: &Results) -> Result<Self> {
+    /// What is kept in directories: each table as one of them has it, at one of the scales that it was run at.
+    pub(crate) fn of(directories: &[Results]) -> Result<Self> {
         let mut chapters = Vec::new();
         for name in tables::NAMES {
-            let mut scales = Vec::new();
+            let mut known = Vec::new();
             for scale in [Scale::Smoke, Scale::Quick, Scale::Full] {
-                let table = tables::table(name, scale)?;
-                let summary = Summary::of(&table, results, scale)?;
-                if !summary.is_empty() {
-                    scales.push(Chapter { table, scale, summary, begun: Vec::new() });
+                for results in directories {
+                    let table = tables::table(name, scale)?;
+                    let summary = Summary::of(&table, results, scale)?;
+                    if !summary.is_empty() {
+                        let machine = results.machine.clone();
+                        known.push(Chapter { table, scale, summary, machine, begun: Vec::new() });
+                    }
                 }
             }
-            chapters.extend(chosen(scales));
+            chapters.extend(chosen(known));
         }
         Ok(Self { chapters })
+    }
+
+    /// What all tables were measured on; `None` if they were run on different machines.
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        let first = &self.chapters.first()?.machine;
+        self.chapters.iter().all(|chapter| chapter.machine == *first).then_some(first)
+    }
+
+    /// Whether those of `tables` that were run were run on one machine: only then their figures may be compared.
+    pub(crate) fn is_of_one_machine(&self, tables: &[&str]) -> bool {
+        let mut chapters = tables.iter().filter_map(|table| self.chapter(table));
+        let Some(first) = chapters.next() else { return true };
+        chapters.all(|chapter| chapter.machine == first.machine)
     }
 
     /// The chapter of `table`, unless its figures mean nothing.
@@ -141,14 +159,17 @@ impl Book {
     }
 }
 
-/// Of the scales that a table was run at, from the smallest on, the one to show: the largest at which all of its rows were
-/// run, or, if there is none, the one of whose rows the largest share was. Smoke is shown if there is nothing else.
-fn chosen(mut scales: Vec<Chapter>) -> Option<Chapter> {
+/// Of what is known of a table, from the smallest scale on and of one scale in the order of the directories, what to show: the
+/// largest scale at which all of its rows were run, or, if there is none, that of whose rows the largest share was; of
+/// several directories that are equal in this the last. Smoke is shown if there is nothing else.
+fn chosen(mut known: Vec<Chapter>) -> Option<Chapter> {
     let worth = |chapter: &Chapter| (chapter.scale > Scale::Smoke, chapter.part().share());
-    let best = scales.iter().map(worth).reduce(|best, next| if next >= best { next } else { best });
-    let at = scales.iter().rposition(|chapter| Some(worth(chapter)) == best)?;
-    let begun = scales.drain(at + 1..).map(|larger| larger.part()).collect();
-    scales.pop().map(|chapter| Chapter { begun, ..chapter })
+    let best = known.iter().map(worth).reduce(|best, next| if next >= best { next } else { best });
+    let at = known.iter().rposition(|chapter| Some(worth(chapter)) == best)?;
+    let scale = known[at].scale;
+    let larger = known.drain(at + 1..).filter(|chapter| chapter.scale > scale);
+    let begun = larger.map(|chapter| chapter.part()).collect();
+    known.pop().map(|chapter| Chapter { begun, ..chapter })
 }
 
 #[cfg(test)]
@@ -212,8 +233,18 @@ pub(crate) mod made {
         }
 
         pub(crate) fn book(&self) -> Book {
-            Book::of(&self.results).unwrap()
+            Book::of(std::slice::from_ref(&self.results)).unwrap()
         }
+    }
+
+    /// The book of the directories of several, in their order.
+    pub(crate) fn book_of(all: &[&Making]) -> Book {
+        let opened = all.iter().map(|making| {
+            let mut opened = Results::open(making.results.path()).unwrap();
+            opened.machine = making.results.machine.clone();
+            opened
+        });
+        Book::of(&opened.collect::<Vec<_>>()).unwrap()
     }
 
     pub(crate) fn measured(steps: Vec<Measured>) -> End {
@@ -241,7 +272,7 @@ pub(crate) mod made {
 
 #[cfg(test)]
 mod tests {
-    use super::made::{Made, Making, book, measured, step};
+    use super::made::{Made, Making, book, book_of, measured, step};
     use super::*;
     use crate::run::outcome::Measured;
     use crate::run::results::End;
@@ -301,6 +332,47 @@ mod tests {
         making.add_all(Scale::Full, "peers", 1000.0);
         let chapter = making.book().chapters.remove(0);
         assert_eq!((chapter.scale, &chapter.begun[..]), (Scale::Full, &[][..]));
+    }
+
+    /// Results of a machine.
+    fn of_machine(name: &str) -> Making {
+        let mut making = Making::new();
+        making.results.machine.processor = name.to_owned();
+        making
+    }
+
+    #[test]
+    fn a_table_is_shown_as_one_directory_has_it() {
+        let (one, two) = (of_machine("one"), of_machine("two"));
+        one.add_all(Scale::Quick, "peers", 1000.0);
+        one.add(Scale::Full, "raw", "file-100k/write", measured(vec![step("put", 1.0)]));
+        two.add_all(Scale::Quick, "raw", 1000.0);
+        two.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1.0)]));
+        let book = book_of(&[&one, &two]);
+        let of = |chapter: &Chapter| (chapter.table.name, chapter.machine.processor.clone());
+        let chapters: Vec<_> = book.chapters.iter().map(of).collect();
+        assert_eq!(chapters, [("raw", "two".to_owned()), ("peers", "one".to_owned())]);
+        assert_eq!(book.machine(), None);
+        assert!(!book.is_of_one_machine(&["peers", "raw"]));
+        assert!(book.is_of_one_machine(&["peers", "files"]), "one of them was not run");
+    }
+
+    #[test]
+    fn of_directories_that_are_equal_the_last_is_shown() {
+        let shown = |first: &Making, second: &Making| {
+            let book = book_of(&[first, second]);
+            let chapter = &book.chapters[0];
+            assert_eq!(book.machine(), Some(&chapter.machine));
+            assert_eq!(chapter.begun, [], "the same scale elsewhere is no larger one");
+            chapter.machine.processor.clone()
+        };
+        let (one, two, full) = (of_machine("one"), of_machine("two"), of_machine("full"));
+        one.add_all(Scale::Quick, "peers", 1000.0);
+        two.add_all(Scale::Quick, "peers", 1000.0);
+        full.add_all(Scale::Full, "peers", 1000.0);
+        assert_eq!(shown(&one, &two), "two");
+        assert_eq!(shown(&two, &one), "one");
+        assert_eq!(shown(&full, &one), "full", "the larger scale, wherever it is");
     }
 
     #[test]

@@ -6,48 +6,8 @@ mod tests;
 use super::book::Book;
 use super::judging::{Band, Truth, compare, in_most, rate, ratio, side_by_side};
 use super::summary::Spread;
+use super::verdict::Verdict;
 use crate::tables::{Measure, Scale};
-
-/// What became of a claim.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Verdict {
-    Holds(String),
-    DoesNotHold(String),
-    /// It depends on which of the runs are taken.
-    CannotBeTold(String),
-    /// It would have to be run at the size of the study.
-    Smaller,
-    /// What would have to be run.
-    NotRun,
-}
-
-impl Verdict {
-    /// How it is called.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Holds(_) => "Holds here",
-            Self::DoesNotHold(_) => "Does not hold here",
-            Self::CannotBeTold(_) => "Cannot be told here",
-            Self::Smaller => "Not run at the study's size",
-            Self::NotRun => "Not measured",
-        }
-    }
-
-    /// What it rests on.
-    pub(crate) fn figures(&self) -> &str {
-        match self {
-            Self::Holds(figures) | Self::DoesNotHold(figures) | Self::CannotBeTold(figures) => {
-                figures
-            }
-            Self::Smaller => {
-                "a smaller run says nothing of it, as caches have room for more of its records"
-            }
-            Self::NotRun => {
-                "its rows were not run, or to no more than smoke, or a system is missing"
-            }
-        }
-    }
-}
 
 type Judge = fn(&Book) -> Option<(Truth, String)>;
 
@@ -58,22 +18,32 @@ pub(crate) struct Claim {
     judge: Judge,
     /// The table that must have been run at the size of the study.
     sized: Option<&'static str>,
+    /// The tables whose figures it compares, if they are several.
+    across: &'static [&'static str],
 }
 
 impl Claim {
     const fn new(study: &'static str, text: &'static str, judge: Judge) -> Self {
-        Self { study, text, judge, sized: None }
+        Self { study, text, judge, sized: None, across: &[] }
     }
 
     /// A claim of the study of file layers, of which smaller runs show nothing: caches have room for all of them.
     const fn of_files(text: &'static str, judge: Judge) -> Self {
-        Self { study: "001", text, judge, sized: Some("files") }
+        Self { sized: Some("files"), ..Self::new("001", text, judge) }
+    }
+
+    /// A claim that compares figures of several tables.
+    const fn across(self, tables: &'static [&'static str]) -> Self {
+        Self { across: tables, ..self }
     }
 
     pub(crate) fn verdict(&self, book: &Book) -> Verdict {
         let scale = self.sized.and_then(|table| book.scale(table));
         if scale.is_some_and(|scale| scale < Scale::Full) {
             return Verdict::Smaller;
+        }
+        if !book.is_of_one_machine(self.across) {
+            return Verdict::OtherMachines;
         }
         match (self.judge)(book) {
             Some((Truth::Yes, figures)) => Verdict::Holds(figures),
@@ -147,7 +117,8 @@ pub(crate) const CLAIMS: [Claim; 23] = [
             let band = Band::about(1.0);
             Some(compare(("write() for each record", write), ("RocksDB with its log", rocks), band))
         },
-    ),
+    )
+    .across(&["raw", "write-path"]),
     Claim::new(
         "000",
         "Holding RocksDB's log back in the process makes puts 3.8 times as fast.",

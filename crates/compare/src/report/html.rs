@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::book::{Book, Chapter};
-use super::claims::{CLAIMS, Verdict};
+use super::claims::CLAIMS;
 use super::svg::{STYLE, escape};
+use super::verdict::Verdict;
 use super::{counters, judging, palette, plot, words};
-use crate::run::results::Machine;
 use crate::tables::Row;
 
 const LAYOUT: &str = "\
@@ -44,7 +44,7 @@ summary{cursor:pointer;margin:.8em 0;color:var(--soft)}\
 @media print{body{max-width:none;font-size:11pt}nav{display:none}.wide{overflow:visible}table{font-size:7.5pt}}\n";
 
 /// The page.
-pub(crate) fn page(book: &Book, machine: &Machine) -> String {
+pub(crate) fn page(book: &Book) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
@@ -52,10 +52,10 @@ pub(crate) fn page(book: &Book, machine: &Machine) -> String {
         words::TITLE,
         palette::css(),
     );
-    head(&mut page, book, machine);
+    head(&mut page, book);
     claims(&mut page, book);
     for part in &book.chapters {
-        chapter(&mut page, part);
+        chapter(&mut page, book, part);
     }
     page += "</body></html>\n";
     page
@@ -66,16 +66,23 @@ fn put(page: &mut String, text: std::fmt::Arguments<'_>) {
     page.push('\n');
 }
 
-fn head(page: &mut String, book: &Book, machine: &Machine) {
+fn head(page: &mut String, book: &Book) {
     put(page, format_args!("<h1>{}</h1>\n<nav><a href=\"#claims\">Claims</a>", words::TITLE));
     for Chapter { table, .. } in &book.chapters {
         put(page, format_args!("<a href=\"#{}\">{}</a>", table.name, escape(table.title)));
     }
-    page.push_str("</nav>\n<dl>\n");
-    for (name, value) in words::machine(machine) {
-        put(page, format_args!("<dt>{name}</dt><dd>{}</dd>", escape(&value)));
+    page.push_str("</nav>\n");
+    match book.machine() {
+        Some(machine) => {
+            page.push_str("<dl>\n");
+            for (name, value) in words::machine(machine) {
+                put(page, format_args!("<dt>{name}</dt><dd>{}</dd>", escape(&value)));
+            }
+            page.push_str("</dl>\n");
+        }
+        None => put(page, format_args!("<p>{}</p>", words::MACHINES)),
     }
-    put(page, format_args!("</dl>\n<p>{}</p>", words::READING));
+    put(page, format_args!("<p>{}</p>", words::READING));
 }
 
 fn claims(page: &mut String, book: &Book) {
@@ -91,7 +98,10 @@ fn claims(page: &mut String, book: &Book) {
         let class = match verdict {
             Verdict::Holds(_) => "holds",
             Verdict::DoesNotHold(_) => "broken",
-            Verdict::CannotBeTold(_) | Verdict::Smaller | Verdict::NotRun => "open",
+            Verdict::CannotBeTold(_)
+            | Verdict::Smaller
+            | Verdict::OtherMachines
+            | Verdict::NotRun => "open",
         };
         put(
             page,
@@ -107,7 +117,7 @@ fn claims(page: &mut String, book: &Book) {
     page.push_str("</ul>\n");
 }
 
-fn chapter(page: &mut String, chapter: &Chapter) {
+fn chapter(page: &mut String, book: &Book, chapter: &Chapter) {
     let Chapter { table, summary, .. } = chapter;
     put(page, format_args!("<h2 id=\"{}\">{}</h2>", table.name, escape(table.title)));
     put(page, format_args!("<p>{}</p>", escape(table.about)));
@@ -115,7 +125,7 @@ fn chapter(page: &mut String, chapter: &Chapter) {
         page,
         format_args!(
             "<p class=\"soft\">{}</p>\n<div class=\"figures\">",
-            escape(&words::scale(chapter))
+            escape(&words::worth(book, chapter))
         ),
     );
     for figure in &table.figures {

@@ -5,17 +5,21 @@ use std::fmt::Write;
 use super::book::{Book, Chapter};
 use super::claims::CLAIMS;
 use super::{counters, judging, plot, svg, words};
-use crate::run::results::Machine;
 use crate::tables::Row;
 
 /// A plot: the name of its file, and what is in it.
 pub(crate) type Plot = (String, String);
 
 /// The page, and the plots that it refers to in the directory `plots`.
-pub(crate) fn page(book: &Book, machine: &Machine) -> (String, Vec<Plot>) {
+pub(crate) fn page(book: &Book) -> (String, Vec<Plot>) {
     let mut page = format!("# {}\n\n", words::TITLE);
-    for (name, value) in words::machine(machine) {
-        put(&mut page, format_args!("- {name}: {value}"));
+    match book.machine() {
+        Some(machine) => {
+            for (name, value) in words::machine(machine) {
+                put(&mut page, format_args!("- {name}: {value}"));
+            }
+        }
+        None => put(&mut page, format_args!("{}", words::MACHINES)),
     }
     put(&mut page, format_args!("\n{}\n\n## What the studies claim\n", words::READING));
     put(&mut page, format_args!("{}\n", judging::RULE));
@@ -30,7 +34,7 @@ pub(crate) fn page(book: &Book, machine: &Machine) -> (String, Vec<Plot>) {
     }
     let mut plots = Vec::new();
     for part in &book.chapters {
-        chapter(&mut page, part, &mut plots);
+        chapter(&mut page, book, part, &mut plots);
     }
     (page, plots)
 }
@@ -45,11 +49,16 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-fn chapter(page: &mut String, chapter: &Chapter, plots: &mut Vec<Plot>) {
+fn chapter(page: &mut String, book: &Book, chapter: &Chapter, plots: &mut Vec<Plot>) {
     let Chapter { table, summary, .. } = chapter;
     put(
         page,
-        format_args!("\n## {}\n\n{}\n\n{}\n", table.title, table.about, words::scale(chapter)),
+        format_args!(
+            "\n## {}\n\n{}\n\n{}\n",
+            table.title,
+            table.about,
+            words::worth(book, chapter)
+        ),
     );
     for figure in &table.figures {
         let Some(drawn) = plot::draw(figure, table, summary) else { continue };

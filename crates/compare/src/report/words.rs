@@ -1,6 +1,6 @@
 //! What both kinds of pages say in words.
 
-use super::book::{Chapter, Part};
+use super::book::{Book, Chapter, Part};
 use super::numbers::{short, times};
 use super::summary::Summary;
 use super::{latency, plot};
@@ -17,6 +17,10 @@ look at the clock, are each taken to have lasted as long as their mean: latencie
 latencies of single operations. Bytes written are the pages that a process made dirty, as Linux counts them: where the file \
 system keeps pages in large folios, as ext4 and XFS of newer kernels do, a small write counts as the whole folio, so that \
 engines that write single pages here and there show several times what reaches the device. Figures that are worse than a peer's are shown like all others.";
+
+/// What to know if tables are of different machines.
+pub(crate) const MACHINES: &str = "The tables were run on different machines, which each of them names: figures of one table \
+may be compared with each other, those of two tables may not.";
 
 /// The machine, as names and values.
 pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
@@ -41,8 +45,19 @@ pub(crate) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the figures of a chapter are worth: its scale, how often its rows were run, and what of it was not.
-pub(crate) fn scale(chapter: &Chapter) -> String {
+/// What the figures of a chapter are worth, with the machine if not all chapters are of the same.
+pub(crate) fn worth(book: &Book, chapter: &Chapter) -> String {
+    let words = scale(chapter);
+    if book.machine().is_some() {
+        return words;
+    }
+    let machine = machine(&chapter.machine).into_iter();
+    let machine: Vec<_> = machine.map(|(name, value)| format!("{name}: {value}")).collect();
+    format!("{words} {}.", machine.join("; "))
+}
+
+/// What a run is worth: its scale, how often its rows were run, and what of it was not.
+fn scale(chapter: &Chapter) -> String {
     let runs = runs(chapter);
     let mut words = match chapter.scale {
         Scale::Smoke => {
@@ -160,7 +175,8 @@ pub(crate) fn setting(summary: &Summary, row: &Row) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::book::made::{Making, measured, step};
+    use super::super::book::made::{Making, book_of, measured, step};
+    use super::super::{html, markdown};
     use super::*;
     use crate::run::results::End;
 
@@ -183,6 +199,25 @@ mod tests {
         assert_eq!(chapter.summary.trouble("redb"), None);
         let trouble = chapter.summary.trouble("lmdb").unwrap();
         assert_eq!(trouble, "1 of 1 runs failed, the first with: no space");
+    }
+
+    #[test]
+    fn tables_of_different_machines_name_theirs() {
+        let (mut one, mut two) = (Making::new(), Making::new());
+        one.results.machine.processor = "Processor One".to_owned();
+        two.results.machine.processor = "Processor Two".to_owned();
+        one.add_all(Scale::Quick, "raw", 1000.0);
+        two.add_all(Scale::Quick, "peers", 1000.0);
+        let same = one.book();
+        assert!(!worth(&same, &same.chapters[0]).contains("Processor"));
+        assert!(markdown::page(&same).0.contains("- Processor: Processor One, "));
+        let book = book_of(&[&one, &two]);
+        let words: Vec<_> = book.chapters.iter().map(|chapter| worth(&book, chapter)).collect();
+        assert!(words[0].contains("Processor: Processor One, ") && !words[0].contains("Two"));
+        assert!(words[1].contains("Processor: Processor Two, ") && !words[1].contains("One"));
+        for page in [markdown::page(&book).0, html::page(&book)] {
+            assert!(page.contains(MACHINES) && page.contains("Processor One"), "{page}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use super::super::book::made::{Made, Making, book_at, measured, step};
+use super::super::book::made::{Made, Making, book_at, book_of, measured, step};
 use super::*;
 use crate::run::outcome::Measured;
 use crate::tables;
@@ -67,6 +67,20 @@ fn every_claim_is_judged_if_all_was_measured() {
             assert_eq!(verdict == Verdict::Smaller, is_smaller, "{}", claim.text);
         }
     }
+}
+
+#[test]
+fn figures_of_different_machines_are_not_compared() {
+    let (mut one, two) = (Making::new(), Making::new());
+    let run = || measured(vec![step("put", 200e3)]);
+    one.add(Scale::Quick, "raw", "file-600k/write", run());
+    two.add(Scale::Quick, "write-path", "study-random-600k/rocksdb-wal", run());
+    let mut claims = CLAIMS.iter().filter(|claim| claim.text.starts_with("A write()"));
+    let claim = claims.next().unwrap();
+    let verdict = claim.verdict(&book_of(&[&one, &two]));
+    assert!(matches!(verdict, Verdict::Holds(_)), "{verdict:?}");
+    one.results.machine.processor = "another".to_owned();
+    assert_eq!(claim.verdict(&book_of(&[&one, &two])), Verdict::OtherMachines);
 }
 
 #[test]
