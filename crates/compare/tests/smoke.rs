@@ -34,6 +34,12 @@ fn smoke(table: &str) {
     for line in &lines {
         let is_missing = line["trouble"].is_string();
         assert_eq!(line["ops_per_second"].is_null(), is_missing, "{line}");
+        let step = line["step"].as_str().unwrap();
+        let is_mix = step.starts_with("YCSB") && step != "YCSB C";
+        let writes = is_mix || matches!(step, "put" | "overwrite" | "delete");
+        if table == "peers" && !is_missing {
+            assert_eq!(line["settled_ops_per_second"].is_number(), writes, "{line}");
+        }
         for named in ["memory", "durability", "workload", "label"] {
             assert!(!line[named].as_str().unwrap().is_empty(), "{line}");
         }

@@ -6,7 +6,7 @@ use super::book::{Book, Chapter};
 use super::claims::CLAIMS;
 use super::svg::{STYLE, escape};
 use super::verdict::Verdict;
-use super::{counters, judging, palette, plot, words};
+use super::{cells, counters, judging, palette, plot, words};
 use crate::tables::Row;
 
 const LAYOUT: &str = "\
@@ -179,7 +179,7 @@ fn figures(page: &mut String, chapter: &Chapter, group: &[Row]) {
             escape(&group[0].workload)
         ),
     );
-    for column in words::COLUMNS {
+    for column in cells::COLUMNS {
         put(page, format_args!("<th>{column}</th>"));
     }
     page.push_str("</tr>\n");
@@ -191,19 +191,19 @@ fn figures(page: &mut String, chapter: &Chapter, group: &[Row]) {
                 format_args!(
                     "<tr><td><span class=\"dot\" style=\"background:{colour}\"></span>{}</td><td colspan=\"{}\">{}</td></tr>",
                     escape(&row.label),
-                    words::COLUMNS.len() - 1,
+                    cells::COLUMNS.len() - 1,
                     escape(&trouble)
                 ),
             );
             continue;
         }
         for (i, step) in row.steps().into_iter().enumerate() {
-            let [label, rest @ ..] = words::cells(&chapter.summary, row, step);
+            let [label, rest @ ..] = cells::cells(&chapter.summary, row, step);
             let first = if i == 0 {
                 format!(
                     "<span class=\"dot\" style=\"background:{colour}\"></span>{}<br><span class=\"soft\">{}</span>",
                     escape(&label),
-                    escape(&words::setting(&chapter.summary, row))
+                    escape(&cells::setting(&chapter.summary, row))
                 )
             } else {
                 String::new()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::book::{Book, Chapter};
 use super::claims::CLAIMS;
-use super::{counters, judging, plot, svg, words};
+use super::{cells, counters, judging, plot, svg, words};
 use crate::tables::Row;
 
 /// A plot: the name of its file, and what is in it.
@@ -76,10 +76,10 @@ fn chapter(page: &mut String, book: &Book, chapter: &Chapter, plots: &mut Vec<Pl
             format_args!(
                 "### {}\n\n| {} | set up with |",
                 cell(&group[0].workload),
-                words::COLUMNS.join(" | ")
+                cells::COLUMNS.join(" | ")
             ),
         );
-        put(page, format_args!("|---|---|{}---|", "---:|".repeat(words::COLUMNS.len() - 2)));
+        put(page, format_args!("|---|---|{}---|", "---:|".repeat(cells::COLUMNS.len() - 2)));
         for row in group {
             figures(page, chapter, row);
         }
@@ -103,18 +103,18 @@ fn chapter(page: &mut String, book: &Book, chapter: &Chapter, plots: &mut Vec<Pl
 
 fn figures(page: &mut String, chapter: &Chapter, row: &Row) {
     if let Some(trouble) = chapter.summary.trouble(&row.id) {
-        let empty = " |".repeat(words::COLUMNS.len() - 1);
+        let empty = " |".repeat(cells::COLUMNS.len() - 1);
         put(page, format_args!("| {} |{empty} {} |", cell(&row.label), cell(&trouble)));
         return;
     }
     for step in row.steps() {
-        let cells = words::cells(&chapter.summary, row, step).map(|text| cell(&text));
+        let cells = cells::cells(&chapter.summary, row, step).map(|text| cell(&text));
         put(
             page,
             format_args!(
                 "| {} | {} |",
                 cells.join(" | "),
-                cell(&words::setting(&chapter.summary, row))
+                cell(&cells::setting(&chapter.summary, row))
             ),
         );
     }

@@ -1,6 +1,7 @@
 //! Reports: the results of directories as pages of HTML and Markdown, with plots and the studies' claims.
 
 mod book;
+mod cells;
 mod claims;
 mod counters;
 mod html;

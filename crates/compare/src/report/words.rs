@@ -1,11 +1,8 @@
 //! What both kinds of pages say in words.
 
 use super::book::{Book, Chapter, Part};
-use super::numbers::{short, times};
-use super::summary::Summary;
-use super::{latency, plot};
 use crate::run::results::Machine;
-use crate::tables::{Measure, Row, Scale};
+use crate::tables::Scale;
 
 pub(crate) const TITLE: &str = "Turbidite and its studies, side by side";
 
@@ -14,7 +11,10 @@ pub(crate) const READING: &str = "Each system ran in a process of its own, and t
 the median of its runs; behind it, or as a thin line, are the least and the most. A diamond is the figure that a study gave \
 for its own machine: it is there to compare shapes with, not machines. Operations that were done together, or that share one \
 look at the clock, are each taken to have lasted as long as their mean: latencies that are such means say so, and are no \
-latencies of single operations. Bytes written are the pages that a process made dirty, as Linux counts them: where the file \
+latencies of single operations; the longest is the median of the longest of each run. What is done once, opening and closing, has \
+its time in place of a rate. Until settled, the time counts until all that was put is in the files of the store, and it has nothing \
+left to do in the background: what returns early may only leave more work behind. It is empty for what does not write, and for \
+what cannot be waited for, as Tkrzw. Bytes written are the pages that a process made dirty, as Linux counts them: where the file \
 system keeps pages in large folios, as ext4 and XFS of newer kernels do, a small write counts as the whole folio, so that \
 engines that write single pages here and there show several times what reaches the device. Figures that are worse than a peer's are shown like all others.";
 
@@ -96,110 +96,11 @@ fn runs(chapter: &Chapter) -> String {
     }
 }
 
-/// The columns of a table of figures.
-pub(crate) const COLUMNS: [&str; 13] = [
-    "system",
-    "step",
-    "runs",
-    "ops/s",
-    "least–most",
-    "study",
-    "to study",
-    "p50 µs",
-    "p99.9 µs",
-    "latency is of",
-    "written/put",
-    "disk/live",
-    "peak MiB",
-];
-
-/// The cells of a step of a row; empty where there is nothing to say.
-pub(crate) fn cells(summary: &Summary, row: &Row, step: &str) -> [String; 13] {
-    let spread = summary.spread(&row.id, step, Measure::OperationsPerSecond);
-    let of = |measure| {
-        summary.spread(&row.id, step, measure).map_or(String::new(), |found| short(found.median))
-    };
-    let latency = |share| {
-        summary.latency(&row.id, step, share).map_or(String::new(), |found| short(found.median))
-    };
-    let shared = latency::shared(row, step).filter(|_| !latency(0.5).is_empty());
-    let study = row.seed_of(step);
-    let ratio = spread
-        .zip(study)
-        .map(|(ours, study)| plot::ratio(Measure::OperationsPerSecond, ours.median, study));
-    [
-        row.label.clone(),
-        step.to_owned(),
-        tries(summary, row),
-        spread.map_or_else(|| "–".to_owned(), |found| short(found.median)),
-        spread
-            .filter(|found| found.runs > 1)
-            .map_or(String::new(), |found| format!("{}–{}", short(found.least), short(found.most))),
-        study.map_or(String::new(), short),
-        ratio.map_or(String::new(), times),
-        latency(0.5),
-        latency(0.999),
-        shared.map_or(String::new(), |count| match count {
-            ..=1 => "1".to_owned(),
-            _ => format!("mean of {count}"),
-        }),
-        of(Measure::WriteAmplification),
-        of(Measure::SpaceAmplification),
-        of(Measure::Resident),
-    ]
-}
-
-/// How many runs of a row succeeded, and of how many if some failed.
-fn tries(summary: &Summary, row: &Row) -> String {
-    let succeeded = summary.succeeded(&row.id);
-    match summary.failures(&row.id).len() {
-        0 => succeeded.to_string(),
-        failed => format!("{succeeded} of {}", succeeded + failed),
-    }
-}
-
-/// How a row is set up: memory, durability and what else is in its clock; and which of its runs failed.
-pub(crate) fn setting(summary: &Summary, row: &Row) -> String {
-    let mut words = format!("memory: {}; durability: {}", row.memory(), row.durability());
-    if !row.inside().is_empty() {
-        words += "; ";
-        words += row.inside();
-    }
-    let failures = summary.failures(&row.id);
-    if let Some(first) = failures.first() {
-        let (failed, all) = (failures.len(), failures.len() + summary.succeeded(&row.id));
-        words += &format!("; {failed} of {all} runs failed, the first with: {first}");
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::book::made::{Making, book_of, measured, step};
     use super::super::{html, markdown};
     use super::*;
-    use crate::run::results::End;
-
-    #[test]
-    fn a_row_says_which_of_its_runs_failed() {
-        let making = Making::new();
-        let run = || measured(vec![step("put", 1000.0)]);
-        for end in
-            [run(), End::Failed("no space".to_owned()), End::Failed("lost".to_owned()), run()]
-        {
-            making.add(Scale::Quick, "peers", "redb", end);
-        }
-        making.add(Scale::Quick, "peers", "lmdb", End::Failed("no space".to_owned()));
-        let chapter = making.book().chapters.remove(0);
-        let row = |id| chapter.table.rows.iter().find(|row| row.id == id).unwrap();
-        let cells = cells(&chapter.summary, row("redb"), "put");
-        assert_eq!(cells[2], "2 of 4");
-        let words = setting(&chapter.summary, row("redb"));
-        assert!(words.ends_with("; 2 of 4 runs failed, the first with: no space"), "{words}");
-        assert_eq!(chapter.summary.trouble("redb"), None);
-        let trouble = chapter.summary.trouble("lmdb").unwrap();
-        assert_eq!(trouble, "1 of 1 runs failed, the first with: no space");
-    }
 
     #[test]
     fn tables_of_different_machines_name_theirs() {
@@ -245,26 +146,5 @@ mod tests {
         making.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1000.0)]));
         let begun = " A full run was begun, with 1 of its 8 rows, and is not shown.";
         assert!(words().ends_with(begun), "{}", words());
-    }
-
-    #[test]
-    fn latencies_that_are_means_say_so() {
-        let making = Making::new();
-        let mut run = step("put", 1000.0);
-        run.latency.mean = 1.0;
-        run.latency.curve = vec![(0.5, 1.0), (0.999, 2.0)];
-        for (table, id) in [("peers", "redb"), ("peers", "rocksdb"), ("scale", "1M/rocksdb")] {
-            making.add(Scale::Quick, table, id, measured(vec![run.clone()]));
-        }
-        let book = making.book();
-        let said = |chapter: usize, id: &str, step| {
-            let Chapter { table, summary, .. } = &book.chapters[chapter];
-            let row = table.rows.iter().find(|row| row.id == id).unwrap();
-            cells(summary, row, step)[9].clone()
-        };
-        assert_eq!(said(0, "redb", "put"), "mean of 1000");
-        assert_eq!(said(0, "rocksdb", "put"), "1");
-        assert_eq!(said(0, "rocksdb", "get"), "", "it was not measured");
-        assert_eq!(said(1, "1M/rocksdb", "put"), "mean of 16");
     }
 }

@@ -67,6 +67,38 @@ impl Row {
         }
     }
 
+    /// Whether a step is done once, so that it has a time and no rate.
+    pub(crate) fn is_once(&self, step: &str) -> bool {
+        let Job::Store { load, .. } = &self.job else { return false };
+        let mut reopens = load.steps.iter().filter(|known| known.act == Act::Reopen);
+        reopens.any(|known| known.name == step || step == "close")
+    }
+
+    /// Whether a step writes, and the system is waited for until it has nothing left to do for it.
+    pub(crate) fn settles(&self, step: &str) -> bool {
+        let Job::Store { setup, load } = &self.job else { return false };
+        let is_waited_for =
+            !matches!(setup.system.as_str(), "vec" | "skipmap" | "vec-log" | "skipmap-log");
+        let mut steps = load.steps.iter().filter(|known| known.name == step);
+        is_waited_for && load.inside != Inside::Study && steps.any(|known| known.act.writes())
+    }
+
+    /// Whether the bytes that can be read are told: Tkrzw's skip database counts a record that was put twice as two.
+    pub(crate) fn tells_live_bytes(&self) -> bool {
+        !matches!(&self.job, Job::Tkrzw { file, .. } if file.ends_with(".tks"))
+    }
+
+    /// What else was chosen; empty for nothing.
+    pub(crate) fn options(&self) -> String {
+        match &self.job {
+            Job::Tkrzw { arguments, .. } => arguments.join(" "),
+            Job::Store { setup, .. } => {
+                let options = setup.options.iter().map(|(name, value)| format!("{name} {value}"));
+                options.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+
     /// What memory it was given, in words.
     pub(crate) fn memory(&self) -> String {
         match &self.job {
