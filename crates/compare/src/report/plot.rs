@@ -78,7 +78,8 @@ fn bars(figure: &Figure, table: &Table, summary: &Summary) -> Option<String> {
             continue;
         };
         let row = row_of(table, &point.row)?;
-        let study = row.seed_of(&point.step).and_then(|seed| figure.measure.of_seed(seed));
+        let study = row.seed_of(&point.step);
+        let study = study.and_then(|seed| figure.measure.of_seed(seed, row.record_bytes()));
         bars.push(Bar {
             group: match &point.x {
                 X::Name(name) => name.clone(),
@@ -227,6 +228,17 @@ mod tests {
     use super::super::book::made::{Making, measured, step};
     use super::*;
     use crate::tables::Scale;
+
+    #[test]
+    fn figures_of_the_studies_are_drawn_in_the_unit_of_ours() {
+        let making = Making::new();
+        making.add(Scale::Quick, "raw", "true-shuffle-600k/vec", measured(vec![step("put", 1e6)]));
+        let chapter = making.book().chapters.remove(0);
+        let mut figures = chapter.table.figures.iter();
+        let figure = figures.find(|figure| figure.title.starts_with("In memory, true shuffle"));
+        let svg = draw(figure.unwrap(), &chapter.table, &chapter.summary).unwrap();
+        assert!(svg.contains("(study 541)") && svg.contains("class=\"study\""), "{svg}");
+    }
 
     #[test]
     fn latencies_of_batches_are_not_drawn_beside_those_of_single_operations() {

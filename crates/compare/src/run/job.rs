@@ -32,14 +32,23 @@ impl Job {
         }
     }
 
+    /// The bytes of the key and the value of a record.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        match self {
+            Self::Store { load, .. } => load.record_bytes(),
+            // The keys of the tool have 8 digits.
+            Self::Tkrzw { arguments, .. } => count(arguments, "--size") + 8,
+        }
+    }
+
     /// About how many bytes it needs on disk at once.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let records = match self {
-            Self::Store { load, .. } => load.records_in_the_end() * load.record_bytes(),
-            Self::Tkrzw { arguments, .. } => self.records() * (count(arguments, "--size") + 8),
+            Self::Store { load, .. } => load.records_in_the_end(),
+            Self::Tkrzw { .. } => self.records(),
         };
         // Stores that merge or copy on write need their data twice for a while, with logs and reserves.
-        4 * records + (256 << 20)
+        4 * records * self.record_bytes() + (256 << 20)
     }
 }
 

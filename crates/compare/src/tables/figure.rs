@@ -78,10 +78,13 @@ impl Measure {
         }
     }
 
-    /// A figure of a study, which is in operations per second, in this measure.
-    pub(crate) fn of_seed(self, operations_per_second: f64) -> Option<f64> {
+    /// A figure of a study, which is in operations per second, in this measure, for records of so many bytes.
+    pub(crate) fn of_seed(self, operations_per_second: f64, record_bytes: u64) -> Option<f64> {
         match self {
             Self::OperationsPerSecond => Some(operations_per_second),
+            Self::MebibytesPerSecond => {
+                Some(operations_per_second * record_bytes as f64 / f64::from(1 << 20))
+            }
             Self::Microseconds => Some(1e6 / operations_per_second),
             _ => None,
         }

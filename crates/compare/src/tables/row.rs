@@ -51,6 +51,11 @@ impl Row {
         found.map(|seed| seed.operations_per_second)
     }
 
+    /// The bytes of the key and the value of a record.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.job.record_bytes()
+    }
+
     /// The names of its steps.
     pub(crate) fn steps(&self) -> Vec<&str> {
         match &self.job {
