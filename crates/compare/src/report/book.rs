@@ -2,7 +2,6 @@
 
 use super::summary::{Spread, Summary};
 use crate::failure::Result;
-use crate::run::job::Job;
 use crate::run::results::{Machine, Results};
 use crate::tables::{self, Measure, Row, Scale, Table};
 
@@ -90,18 +89,10 @@ impl Book {
         measured.find(|chapter| chapter.table.name == table)
     }
 
-    /// The scale at which `table` was run, unless its figures mean nothing.
-    pub(crate) fn scale(&self, table: &str) -> Option<Scale> {
-        self.chapter(table).map(|chapter| chapter.scale)
-    }
-
-    /// How many records a row of a store has.
-    pub(crate) fn records(&self, table: &str, row: &str) -> Option<u32> {
-        let row = self.chapter(table)?.table.rows.iter().find(|known| known.id == row)?;
-        match &row.job {
-            Job::Store { load, .. } => Some(load.records),
-            Job::Tkrzw { .. } => None,
-        }
+    /// How many records those rows of `table` have whose names begin like this: the least of them.
+    pub(crate) fn records(&self, table: &str, starts: &str) -> Option<u64> {
+        let rows = self.chapter(table)?.table.rows.iter();
+        rows.filter(|row| row.id.starts_with(starts)).map(|row| row.job.records()).min()
     }
 
     fn spread(&self, table: &str, row: &str, step: &str, measure: Measure) -> Option<Spread> {
@@ -210,7 +201,7 @@ pub(crate) mod made {
         pub(crate) fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let results = Results::create(dir.path()).unwrap();
-            Self { _dir: dir, results, build: String::new() }
+            Self { _dir: dir, results, build: "one".to_owned() }
         }
 
         /// A run of a row that is known at `scale`.

@@ -5,9 +5,10 @@ mod tests;
 
 use super::book::Book;
 use super::judging::{Band, Truth, compare, in_most, rate, ratio, side_by_side};
+use super::numbers::short;
 use super::summary::Spread;
 use super::verdict::Verdict;
-use crate::tables::{Measure, Scale};
+use crate::tables::Measure;
 
 type Judge = fn(&Book) -> Option<(Truth, String)>;
 
@@ -16,7 +17,7 @@ pub(crate) struct Claim {
     pub(crate) study: &'static str,
     pub(crate) text: &'static str,
     judge: Judge,
-    /// The table that must have been run at the size of the study.
+    /// What the names of those rows of engines and file layers begin with that must have as many records as the study.
     sized: Option<&'static str>,
     /// The tables whose figures it compares, if they are several.
     across: &'static [&'static str],
@@ -27,9 +28,9 @@ impl Claim {
         Self { study, text, judge, sized: None, across: &[] }
     }
 
-    /// A claim of the study of file layers, of which smaller runs show nothing: caches have room for all of them.
-    const fn of_files(text: &'static str, judge: Judge) -> Self {
-        Self { sized: Some("files"), ..Self::new("001", text, judge) }
+    /// A claim of the study of file layers, of which smaller runs show nothing: caches have room for more of their records.
+    const fn of_files(text: &'static str, rows: &'static str, judge: Judge) -> Self {
+        Self { sized: Some(rows), ..Self::new("001", text, judge) }
     }
 
     /// A claim that compares figures of several tables.
@@ -38,21 +39,30 @@ impl Claim {
     }
 
     pub(crate) fn verdict(&self, book: &Book) -> Verdict {
-        let scale = self.sized.and_then(|table| book.scale(table));
-        if scale.is_some_and(|scale| scale < Scale::Full) {
-            return Verdict::Smaller;
-        }
         if !book.is_of_one_machine(self.across) {
             return Verdict::OtherMachines;
         }
-        match (self.judge)(book) {
-            Some((Truth::Yes, figures)) => Verdict::Holds(figures),
-            Some((Truth::No, figures)) => Verdict::DoesNotHold(figures),
-            Some((Truth::Open, figures)) => Verdict::CannotBeTold(figures),
-            None => Verdict::NotRun,
+        let Some((truth, figures)) = (self.judge)(book) else { return Verdict::NotRun };
+        match (self.smaller(book), truth) {
+            (Some(records), _) => Verdict::Smaller(format!(
+                "its rows have {} records and the study's a million: caches have room for more of them, and what was measured \
+                 says nothing of it",
+                short(records as f64)
+            )),
+            (None, Truth::Yes) => Verdict::Holds(figures),
+            (None, Truth::No) => Verdict::DoesNotHold(figures),
+            (None, Truth::Open) => Verdict::CannotBeTold(figures),
         }
     }
+
+    /// How many records its rows have, if those are fewer than the study's.
+    fn smaller(&self, book: &Book) -> Option<u64> {
+        book.records("files", self.sized?).filter(|&records| records < STUDY)
+    }
 }
+
+/// How many records the study of file layers has.
+const STUDY: u64 = 1_000_000;
 
 /// All claims, in the order of the studies.
 pub(crate) const CLAIMS: [Claim; 23] = [
@@ -156,6 +166,7 @@ pub(crate) const CLAIMS: [Claim; 23] = [
     ),
     Claim::of_files(
         "There is no algorithm and no software faster than 15,543 sets and 12,500 gets a second on direct I/O.",
+        "hash-pos-direct",
         |book| {
             let of = |step| book.rate("files", "hash-pos-direct/", "turbidite", step);
             let (set, mut get) = (of("set")?, of("get")?);
@@ -163,26 +174,33 @@ pub(crate) const CLAIMS: [Claim; 23] = [
                 get = together;
             }
             let text = format!(
-                "Turbidite's hash table on direct I/O: sets {}, gets {}{}",
+                "Turbidite's hash table on direct I/O: sets {}, gets {}",
                 rate(set),
-                rate(get),
-                fewer(book)
+                rate(get)
             );
             Some((Band::at_most(15_543.0).has(set).or(Band::at_most(12_500.0).has(get)), text))
         },
     ),
     Claim::of_files(
         "A page cache under a hash table helps sets on direct I/O, and gets not at all.",
+        "hash-pos-direct",
         |book| cached(book, "hash", Band::MORE, Band::NOT_MORE),
     ),
-    Claim::of_files("A page cache under a tree only hurts on direct I/O.", |book| {
-        cached(book, "tree", Band::LESS, Band::LESS)
-    }),
+    Claim::of_files(
+        "A page cache under a tree only hurts on direct I/O.",
+        "tree-pos-direct",
+        |book| cached(book, "tree", Band::LESS, Band::LESS),
+    ),
     Claim::of_files(
         "A page cache under a skip list helps both building and reading on direct I/O.",
+        "skip-pos-direct",
         |book| cached(book, "skip", Band::MORE, Band::MORE),
     ),
-    Claim::of_files("Mapped files are the fastest of all as long as data fit in memory.", mapped),
+    Claim::of_files(
+        "Mapped files are the fastest of all as long as data fit in memory.",
+        "hash-mmap",
+        mapped,
+    ),
     // The rows of a million records, as many as the study has, are there at every scale.
     Claim::new(
         "001",
@@ -321,19 +339,6 @@ fn sequential(book: &Book, study: [&str; 2], plain: [&str; 2]) -> Option<[Spread
     study.or_else(plain)
 }
 
-/// What is to be known of rows on direct I/O.
-fn fewer(book: &Book) -> String {
-    match book.records("files", "hash-pos-direct/turbidite") {
-        Some(records @ ..1_000_000) => {
-            format!(
-                "; direct I/O was run with {}k records, not the study's million",
-                records / 1000
-            )
-        }
-        _ => String::new(),
-    }
-}
-
 /// How much faster sets and gets of Tkrzw are on direct I/O with a page cache than without.
 fn cached(book: &Book, engine: &str, sets: Band, gets: Band) -> Option<(Truth, String)> {
     let judge = |step, band| {
@@ -346,7 +351,7 @@ fn cached(book: &Book, engine: &str, sets: Band, gets: Band) -> Option<(Truth, S
         ))
     };
     let ((set, text), (get, more)) = (judge("set", sets)?, judge("get", gets)?);
-    Some((set.and(get), format!("{text}; {more}{}", fewer(book))))
+    Some((set.and(get), format!("{text}; {more}")))
 }
 
 /// Whether no other layer that caches is faster than mapped files, of any engine.

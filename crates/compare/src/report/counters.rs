@@ -1,5 +1,6 @@
 //! What the file layer and the engines counted themselves in the table of engines and file layers, beside what its study
-//! published of direct I/O through a page cache.
+//! published of direct I/O through a page cache. Counts go by the operations, of which the study has a million: each line
+//! says of how many it is.
 
 use super::book::Chapter;
 use super::numbers::short;
@@ -47,16 +48,7 @@ pub(crate) fn lines(chapter: &Chapter) -> Vec<[String; 8]> {
             .filter(|study| row.id == format!("{}-pos-direct-cache/turbidite", study.0));
         lines.extend(study.map(|&(engine, step, figures)| {
             let [a, b, c, d, e, f] = figures.map(str::to_owned);
-            [
-                format!("the study, {engine}, a million operations"),
-                step.to_owned(),
-                a,
-                b,
-                c,
-                d,
-                e,
-                f,
-            ]
+            [format!("the study, {engine}, 1.00M operations"), step.to_owned(), a, b, c, d, e, f]
         }));
     }
     lines
@@ -82,7 +74,8 @@ fn line(chapter: &Chapter, row: &Row, step: &str) -> Option<[String; 8]> {
     } else {
         String::new()
     };
-    let name = row.id.replace("/turbidite", "");
+    let operations = short(row.job.records() as f64);
+    let name = format!("{}, {operations} operations", row.id.replace("/turbidite", ""));
     let (reads, writes) = (short(count("reads")), short(count("writes")));
     Some([name, step.to_owned(), short(requests), hits, reads, writes, engine, nodes])
 }
@@ -114,13 +107,23 @@ mod tests {
         let cached = of("hash-pos-direct-cache/turbidite", "set", &counters);
         assert_eq!(
             cached,
-            [["hash-pos-direct-cache", "set", "1.52M", "840k", "3.00", "2.00", "", ""]
-                .map(str::to_owned)]
+            [[
+                "hash-pos-direct-cache, 20.0k operations",
+                "set",
+                "1.52M",
+                "840k",
+                "3.00",
+                "2.00",
+                "",
+                ""
+            ]
+            .map(str::to_owned)]
         );
         let plain = of("hash-pos/turbidite", "set", &counters[..3]);
         assert_eq!(
             plain,
-            [["hash-pos", "set", "10.0", "", "3.00", "2.00", "", ""].map(str::to_owned)]
+            [["hash-pos, 200k operations", "set", "10.0", "", "3.00", "2.00", "", ""]
+                .map(str::to_owned)]
         );
     }
 

@@ -99,7 +99,7 @@ fn claims(page: &mut String, book: &Book) {
             Verdict::Holds(_) => "holds",
             Verdict::DoesNotHold(_) => "broken",
             Verdict::CannotBeTold(_)
-            | Verdict::Smaller
+            | Verdict::Smaller(_)
             | Verdict::OtherMachines
             | Verdict::NotRun => "open",
         };

@@ -13,8 +13,19 @@ use crate::tables::{Measure, Row, Scale, Table};
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     rows: HashMap<String, Runs>,
-    /// Which builds of this program ran them.
+    /// Which builds of this program ran them, as far as that was recorded.
     builds: BTreeSet<String>,
+    /// How many runs have none recorded.
+    unrecorded: usize,
+}
+
+/// Which builds of this program runs are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Builds {
+    /// How many builds were recorded.
+    pub(crate) known: usize,
+    /// How many runs have none recorded.
+    pub(crate) unrecorded: usize,
 }
 
 /// What is known of one row.
@@ -85,7 +96,11 @@ impl Summary {
             match record.end {
                 End::Measured(outcome) => {
                     runs.outcomes.push(outcome.steps);
-                    summary.builds.insert(record.build);
+                    if record.build.is_empty() {
+                        summary.unrecorded += 1;
+                    } else {
+                        summary.builds.insert(record.build);
+                    }
                 }
                 End::Failed(why) => runs.failures.push(why),
                 End::Missing(why) => runs.missing = Some(why),
@@ -98,9 +113,9 @@ impl Summary {
         self.rows.values().all(|runs| runs.outcomes.is_empty())
     }
 
-    /// How many builds of this program its figures are of.
-    pub(crate) fn builds(&self) -> usize {
-        self.builds.len()
+    /// Which builds of this program its figures are of.
+    pub(crate) fn builds(&self) -> Builds {
+        Builds { known: self.builds.len(), unrecorded: self.unrecorded }
     }
 
     /// The runs of a step.

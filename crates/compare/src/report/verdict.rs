@@ -7,8 +7,8 @@ pub(crate) enum Verdict {
     DoesNotHold(String),
     /// It depends on which of the runs are taken.
     CannotBeTold(String),
-    /// It would have to be run at the size of the study.
-    Smaller,
+    /// It would have to be run at the size of the study, and was run with so many records.
+    Smaller(String),
     /// The tables that it compares were run on different machines.
     OtherMachines,
     /// What would have to be run.
@@ -22,7 +22,7 @@ impl Verdict {
             Self::Holds(_) => "Holds here",
             Self::DoesNotHold(_) => "Does not hold here",
             Self::CannotBeTold(_) => "Cannot be told here",
-            Self::Smaller => "Not run at the study's size",
+            Self::Smaller(_) => "Not run at the study's size",
             Self::OtherMachines => "Measured on different machines",
             Self::NotRun => "Not measured",
         }
@@ -31,12 +31,10 @@ impl Verdict {
     /// What it rests on.
     pub(crate) fn figures(&self) -> &str {
         match self {
-            Self::Holds(figures) | Self::DoesNotHold(figures) | Self::CannotBeTold(figures) => {
-                figures
-            }
-            Self::Smaller => {
-                "a smaller run says nothing of it, as caches have room for more of its records"
-            }
+            Self::Holds(figures)
+            | Self::DoesNotHold(figures)
+            | Self::CannotBeTold(figures)
+            | Self::Smaller(figures) => figures,
             Self::OtherMachines => {
                 "it compares figures of two tables, which were run on different machines"
             }

@@ -1,6 +1,7 @@
 //! What both kinds of pages say in words.
 
 use super::book::{Book, Chapter, Part};
+use super::summary::Builds;
 use crate::run::results::Machine;
 use crate::tables::Scale;
 
@@ -63,24 +64,42 @@ fn scale(chapter: &Chapter) -> String {
         Scale::Smoke => {
             "A smoke run: it shows that everything runs, and its figures mean nothing.".to_owned()
         }
-        Scale::Quick => format!("A quick run: smaller than the study, {runs}."),
-        Scale::Full => format!("A full run: the sizes of the study, {runs}."),
+        Scale::Quick => format!("A quick run, of sizes that take minutes: {runs}."),
+        Scale::Full => format!("A full run, {}: {runs}.", chapter.table.sizes),
     };
     let Part { rows, of, .. } = chapter.part();
     if rows < of {
         words += &format!(" Of its {of} rows {rows} were run.");
     }
-    let builds = chapter.summary.builds();
-    if builds > 1 {
-        words +=
-            &format!(" Its runs are of {builds} builds of this program, and may differ for that.");
-    }
+    words += &builds(chapter.summary.builds());
     for Part { scale, rows, of } in &chapter.begun {
         let name = scale.name();
         words +=
             &format!(" A {name} run was begun, with {rows} of its {of} rows, and is not shown.");
     }
     words
+}
+
+/// Which builds of this program runs are of, if that is not one.
+fn builds(Builds { known, unrecorded }: Builds) -> String {
+    let others = match unrecorded {
+        0 => String::new(),
+        runs => format!("; of {runs} the build was not recorded"),
+    };
+    match known {
+        0 if unrecorded > 0 => {
+            " Of which builds of this program its runs are was not recorded.".to_owned()
+        }
+        0 | 1 if unrecorded == 0 => String::new(),
+        1 => {
+            format!(" Its runs are of one build of this program{others}: they may differ for that.")
+        }
+        known => {
+            format!(
+                " Its runs are of {known} builds of this program{others}: they may differ for that."
+            )
+        }
+    }
 }
 
 /// How many runs medians are of.
@@ -134,13 +153,42 @@ mod tests {
     }
 
     #[test]
+    fn builds_that_were_not_recorded_are_not_one_build() {
+        let mut making = Making::new();
+        making.build.clear();
+        making.add_all(Scale::Quick, "peers", 1000.0);
+        let told = |making: &Making| scale(&making.book().chapters[0]);
+        assert!(
+            told(&making)
+                .ends_with(" Of which builds of this program its runs are was not recorded.")
+        );
+        making.build = "one".to_owned();
+        making.add(Scale::Quick, "peers", "redb", measured(vec![step("put", 1000.0)]));
+        let both = " Its runs are of one build of this program; of 8 the build was not recorded: they may differ for that.";
+        assert!(told(&making).ends_with(both), "{}", told(&making));
+    }
+
+    #[test]
+    fn a_full_run_says_how_large_it_is_beside_its_study() {
+        let making = Making::new();
+        making.add_all(Scale::Full, "files", 1000.0);
+        let told = scale(&making.book().chapters[0]);
+        assert!(
+            told.starts_with(
+                "A full run, the study's million operations, but 200k on direct I/O: "
+            ),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn medians_are_of_as_many_runs_as_there_were() {
         let making = Making::new();
         let words = || scale(&making.book().chapters[0]);
         making.add_all(Scale::Quick, "peers", 1000.0);
-        assert_eq!(words(), "A quick run: smaller than the study, one run of each row.");
+        assert_eq!(words(), "A quick run, of sizes that take minutes: one run of each row.");
         making.add_all(Scale::Quick, "peers", 1000.0);
-        assert_eq!(words(), "A quick run: smaller than the study, medians of 2 runs.");
+        assert_eq!(words(), "A quick run, of sizes that take minutes: medians of 2 runs.");
         making.add(Scale::Quick, "peers", "redb", measured(vec![step("put", 1000.0)]));
         assert!(words().ends_with("medians of 2 to 3 runs, as each row says."), "{}", words());
         making.add(Scale::Full, "peers", "redb", measured(vec![step("put", 1000.0)]));

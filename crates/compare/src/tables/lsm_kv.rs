@@ -181,6 +181,7 @@ pub(super) fn table(scale: Scale) -> Table {
         name: "lsm-kv",
         title: "A store made of choices (seed 004)",
         about: ABOUT,
+        sizes: "the sizes of the study",
         rows,
         figures,
     }

@@ -27,7 +27,7 @@ pub(crate) enum Scale {
     Smoke,
     /// A first impression, in minutes for each table
     Quick,
-    /// The sizes of the studies, in hours
+    /// The sizes of the studies, or as near to them as hours allow
     Full,
 }
 
@@ -59,6 +59,8 @@ pub(crate) struct Table {
     pub(crate) title: &'static str,
     /// What is measured, and what to know for reading it.
     pub(crate) about: &'static str,
+    /// How large a full run is beside its study.
+    pub(crate) sizes: &'static str,
     /// Rows of one workload follow one another.
     pub(crate) rows: Vec<Row>,
     pub(crate) figures: Vec<Figure>,

@@ -98,6 +98,7 @@ pub(super) fn table(scale: Scale) -> Table {
         name: "peers",
         title: "What one would pick instead",
         about: ABOUT,
+        sizes: "3M records; there is no study of it",
         rows,
         figures: vec![basic, mixes, space, written, memory, puts, gets],
     }

@@ -68,5 +68,12 @@ pub(super) fn table(scale: Scale) -> Table {
         }
     }
     let figures = figures.into_iter().map(|(_, figure)| figure).collect();
-    Table { name: "scale", title: "How it grows", about: ABOUT, rows, figures }
+    Table {
+        name: "scale",
+        title: "How it grows",
+        about: ABOUT,
+        sizes: "1M to 50M records; there is no study of it",
+        rows,
+        figures,
+    }
 }

@@ -186,6 +186,7 @@ pub(super) fn table(scale: Scale) -> Table {
         name: "write-path",
         title: "The write path (seeds 000 and 003)",
         about: ABOUT,
+        sizes: "the sizes of the study; of the bulk load 5M records",
         rows,
         figures,
     }
