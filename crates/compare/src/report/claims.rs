@@ -4,7 +4,7 @@
 mod tests;
 
 use super::book::Book;
-use super::judging::{Band, Truth, compare, in_most, rate, ratio, side_by_side};
+use super::judging::{Band, Truth, amount, compare, in_most, rate, ratio, side_by_side};
 use super::numbers::short;
 use super::summary::Spread;
 use super::verdict::Verdict;
@@ -65,7 +65,7 @@ impl Claim {
 const STUDY: u64 = 1_000_000;
 
 /// All claims, in the order of the studies.
-pub(crate) const CLAIMS: [Claim; 23] = [
+pub(crate) const CLAIMS: [Claim; 24] = [
     Claim::new(
         "000",
         "Writing the log is the bottleneck of a put even without a sync: RocksDB is 3 to 4 times faster without it.",
@@ -227,6 +227,16 @@ pub(crate) const CLAIMS: [Claim; 23] = [
             (!cases.is_empty()).then_some((truth, text))
         },
     ),
+    Claim::new("002", "Merging leaves the device idle unless several compactions run at once.", |book| {
+        let cases = ["zipf", "hot", "uniform"].into_iter().flat_map(|load| threads(book, load));
+        let cases: Vec<_> = cases.collect();
+        let (truth, text) = in_most(&cases);
+        let text = format!(
+            "what devices take until all is compacted, asked for {} with the most threads; {text}",
+            Band::MORE.in_words()
+        );
+        (!cases.is_empty()).then_some((truth, text))
+    }),
     Claim::new(
         "002",
         "With fewer keys, compactions meet more often, and throughput falls.",
@@ -399,6 +409,33 @@ fn of_locks((name, [both, range]): (&str, [Spread; 2])) -> (Truth, String) {
         _ => name.to_owned(),
     };
     (TENTH_MORE.has(times), format!("{who}, {text}"))
+}
+
+/// What devices take with the most threads that compact beside what they take with one, for each number of writers; the
+/// locks are those that a tree has unless told otherwise.
+fn threads(book: &Book, load: &str) -> Vec<(Truth, String)> {
+    let wanted = ("put", Measure::DeviceMebibytesPerSecond);
+    let rows = book.groups("locks", &format!("{load}-"), ["/range-level"], wanted);
+    let rows: Vec<_> = rows
+        .into_iter()
+        .filter_map(|(name, [taken])| {
+            let (stem, threads) = name.rsplit_once('-')?;
+            Some((stem, threads, taken))
+        })
+        .collect();
+    let case = |rows: &[(&str, &str, Spread)]| {
+        let ((stem, _, one), (_, most, many)) = (rows.first()?, rows.last()?);
+        let times = many.over(*one);
+        let unit = " MiB/s";
+        let (many, one) = (amount(*many, unit), amount(*one, unit));
+        let (load, writers) = stem.split_once('-')?;
+        let text = format!(
+            "{load}, writers {writers}: {most} threads {many}, one {one}: {}",
+            ratio(times)
+        );
+        (rows.len() > 1 && rows[0].1 == "1").then(|| (Band::MORE.has(times), text))
+    };
+    rows.chunk_by(|a, b| a.0 == b.0).filter_map(case).collect()
 }
 
 /// The mean over those shapes of levels whose runs and ratio are wanted.

@@ -107,7 +107,12 @@ fn range(spread: Spread) -> String {
 
 /// A rate with its runs: `190k/s (180k–200k)`.
 pub(crate) fn rate(spread: Spread) -> String {
-    format!("{}/s{}", short(spread.median), range(spread))
+    amount(spread, "/s")
+}
+
+/// A figure with its unit and its runs: `190 MiB/s (180–200)`.
+pub(crate) fn amount(spread: Spread, unit: &str) -> String {
+    format!("{}{unit}{}", short(spread.median), range(spread))
 }
 
 /// A ratio, or what else is counted in times, with its runs: `3.40 × (3.10–3.80)`.

@@ -60,6 +60,7 @@ fn every_claim_is_judged_if_all_was_measured() {
             for row in tables::table(table, scale).unwrap().rows {
                 let made = |name| Measured {
                     marks: (1..=64).map(f64::from).collect(),
+                    written_bytes: 300,
                     disk_bytes: 200,
                     live_bytes: 100,
                     ..step(name, 1000.0)
@@ -281,6 +282,33 @@ fn locks_are_judged_by_all_their_rows() {
     assert!(matches!(last, Verdict::DoesNotHold(_)), "the last row alone: {last:?}");
     let far_more = judge([1.5, 1.5, 1.5, 1.5]);
     assert!(matches!(far_more, Verdict::DoesNotHold(_)), "50 % is not about 10: {far_more:?}");
+}
+
+#[test]
+fn a_device_is_idle_if_more_threads_use_it_more() {
+    let runs = |loads: &[(&str, f64)]| {
+        let made = loads.iter().flat_map(|&(load, times)| {
+            [(1, 1.0), (4, times)].map(|(threads, times)| Made {
+                table: "locks",
+                row: format!("{load}-{threads}/range-level"),
+                // 100 MiB a second with one thread.
+                step: Measured {
+                    written_bytes: (times * 104_857_600.0) as u64,
+                    seconds: 0.5,
+                    settle_seconds: 0.5,
+                    ..step("put", 1e6)
+                },
+            })
+        });
+        claim("Merging leaves").verdict(&book_at(Scale::Quick, &made.collect::<Vec<_>>()))
+    };
+    let verdict = runs(&[("zipf-1", 2.0), ("zipf-4", 1.5), ("uniform-1", 1.0)]);
+    assert!(matches!(verdict, Verdict::Holds(_)), "{verdict:?}");
+    let says = "zipf, writers 4: 4 threads 150 MiB/s, one 100 MiB/s: 1.50 ×, yes";
+    assert!(verdict.figures().contains(says), "{}", verdict.figures());
+    let verdict = runs(&[("zipf-1", 2.0), ("zipf-4", 1.0), ("hot-4", 1.02)]);
+    assert!(matches!(verdict, Verdict::DoesNotHold(_)), "{verdict:?}");
+    assert_eq!(runs(&[]), Verdict::NotRun);
 }
 
 #[test]
