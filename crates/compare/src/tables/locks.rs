@@ -9,7 +9,7 @@ Zipf (0.99), or nine of ten from a hundredth of the keys, or uniformly. What a c
 in LevelDB; a range of keys on all levels; or a range of keys on the levels it reads and writes. Levels grow threefold from \
 8 MiB, memory is 16 MiB, memtables are of 2, so that there are five levels or more; no log: what is measured is how fast compactions keep up. The study \
 preloaded 10^8 records on 6 cores with an SSD of its own, and does not say how its puts were skewed or by how many threads they \
-were made: these are ours. Where a device is said to be modelled, each call that reads or writes a table takes so much longer, and each \
+were made: these are ours, and so is the number of records, a million at the full scale. Where a device is said to be modelled, each call that reads or writes a table takes so much longer, and each \
 sync five times that, however many there are at a time: a device of endless depth. RocksDB cannot be slowed down like this; it \
 compacts with as many threads, and one that flushes, in as many parts.";
 
@@ -181,8 +181,10 @@ fn course_of(id: &str, label: &str, (words, who): (&str, &str)) -> Option<Figure
     }
     let lock = label.trim_start_matches("Turbidite, ");
     let title = format!("Puts, {words}, {who}: compactions, {lock}");
-    let caption = "Some compactions from the middle of the puts, those that move tables as they are too. Each lane is a level, and in it lie the keys from \
-                   the first to the last: what is above each other at one moment runs side by side.";
+    let caption = "Some compactions from the middle of the puts, those that move tables as they are too. Each lane is a level: L0 has \
+                   what was flushed last, the lane with the highest number is the deepest level, with most of the data, and levels \
+                   between that nothing is kept on have no lane, as a tree begins with its deepest levels. In a lane keys go from \
+                   the first, at its bottom, to the last, at its top: what stands above each other at one moment runs side by side.";
     let x = "seconds";
     let mut figure = Figure::new(&title, caption, Kind::Compactions, x, Measure::Together);
     figure.add(id, "put", label, X::Name(String::new()));

@@ -107,7 +107,7 @@ impl Row {
     /// What memory it was given, in words.
     pub(crate) fn memory(&self) -> String {
         match &self.job {
-            Job::Tkrzw { .. } => "its own caches; the system's".to_owned(),
+            Job::Tkrzw { .. } => "what its tool takes, and the system's page cache".to_owned(),
             Job::Store { setup, .. } => match setup.system.as_str() {
                 "lmdb" => "the system's page cache".to_owned(),
                 "vec" | "skipmap" | "file" => "all it takes".to_owned(),

@@ -5,7 +5,8 @@ use crate::run::job::{Act, Load, Order, Step};
 use crate::systems::{Durability, Setup};
 
 const ABOUT: &str = "Keys of 16 digits, values of 100 bytes that do not compress, true shuffle, 512 MiB of memory, so that the larger \
-sizes are many times what caches hold. What is put survives a kill. LMDB and redb write 1000 records in a transaction; LMDB \
+sizes are many times what the caches of the stores hold. The cache of the system is besides: where memory has room for all files, \
+what a store has not in memory costs it a call or a mapped page, and seldom a read of the device. What is put survives a kill. LMDB and redb write 1000 records in a transaction; LMDB \
 through its mapping and, beside that, by calls. Gets and misses are at most a million.";
 
 fn systems() -> Vec<(&'static str, &'static str, Setup, u32)> {

@@ -7,7 +7,8 @@ use crate::systems::{Durability, Setup};
 const ABOUT: &str = "Puts of one thread, keys of 16 digits, values of 100 bytes, memtables of 64 MiB. The study's clock has more \
 in it than puts: making keys, copying values, closing, and removing the files; its values are one byte repeated, and what it \
 calls random is an order in which 61 % of neighbours ascend. Those runs are here as they were; the others count puts only, in \
-a true shuffle, with values that do not compress. The Vec log never sorts and cannot be read; Turbidite and the others can be \
+a true shuffle, with values that do not compress. RocksDB is set up as in the study, which turned its automatic compactions off: it \
+only flushes, where fjall and Turbidite compact beside the puts. The Vec log never sorts and cannot be read; Turbidite and the others can be \
 read at any time.";
 
 /// What is put, in which order, and what the clock has in it.
