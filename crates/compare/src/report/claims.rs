@@ -46,7 +46,7 @@ impl Claim {
         match (self.smaller(book), truth) {
             (Some(records), _) => Verdict::Smaller(format!(
                 "its rows have {} records and the study's a million: caches have room for more of them, and what was measured \
-                 says nothing of it",
+                 says too little of it",
                 short(records as f64)
             )),
             (None, Truth::Yes) => Verdict::Holds(figures),

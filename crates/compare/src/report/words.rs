@@ -8,7 +8,8 @@ use crate::tables::Scale;
 pub(crate) const TITLE: &str = "Turbidite and its studies, side by side";
 
 /// How to read the figures.
-pub(crate) const READING: &str = "Each system ran in a process of its own, and the systems of a workload took turns. A figure is \
+pub(crate) const READING: &str = "Each system ran in a process of its own, and the systems of a workload took turns, but for rows that were added \
+later. A figure is \
 the median of its runs; behind it, or as a thin line, are the least and the most. A diamond is the figure that a study gave \
 for its own machine: it is there to compare shapes with, not machines. Operations that were done together, or that share one \
 look at the clock, are each taken to have lasted as long as their mean: latencies that are such means say so, and are no \
@@ -82,23 +83,19 @@ fn scale(chapter: &Chapter) -> String {
 
 /// Which builds of this program runs are of, if that is not one.
 fn builds(Builds { known, unrecorded }: Builds) -> String {
-    let others = match unrecorded {
-        0 => String::new(),
-        runs => format!("; of {runs} the build was not recorded"),
-    };
-    match known {
-        0 if unrecorded > 0 => {
-            " Of which builds of this program its runs are was not recorded.".to_owned()
+    match (known, unrecorded) {
+        (..=1, 0) => String::new(),
+        (0, _) => " Of which builds of this program its runs are was not recorded.".to_owned(),
+        (1, runs) => format!(
+            " Of {runs} of its runs the build of this program was not recorded, and the others are of one: they may differ for that."
+        ),
+        (known, 0) => {
+            format!(" Its runs are of {known} builds of this program, and may differ for that.")
         }
-        0 | 1 if unrecorded == 0 => String::new(),
-        1 => {
-            format!(" Its runs are of one build of this program{others}: they may differ for that.")
-        }
-        known => {
-            format!(
-                " Its runs are of {known} builds of this program{others}: they may differ for that."
-            )
-        }
+        (known, runs) => format!(
+            " Of {runs} of its runs the build of this program was not recorded, and the others are of {known}: they may differ for \
+             that."
+        ),
     }
 }
 
@@ -164,7 +161,7 @@ mod tests {
         );
         making.build = "one".to_owned();
         making.add(Scale::Quick, "peers", "redb", measured(vec![step("put", 1000.0)]));
-        let both = " Its runs are of one build of this program; of 8 the build was not recorded: they may differ for that.";
+        let both = " Of 8 of its runs the build of this program was not recorded, and the others are of one: they may differ for that.";
         assert!(told(&making).ends_with(both), "{}", told(&making));
     }
 
