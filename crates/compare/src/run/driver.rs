@@ -58,6 +58,8 @@ impl Driver<'_> {
                     progress.tell(row, (before + 1, row.rounds), &known);
                     let (record, failure) = self.run_row(row)?;
                     self.results.add(table.name, &record)?;
+                    // What a run has left that had to be ended.
+                    child::clear(&self.data.join(SYSTEM))?;
                     known.push(record);
                     progress.ended(row);
                     let Some(failure) = failure else { continue };
@@ -158,9 +160,7 @@ impl Driver<'_> {
             Ok(outcome) => (End::Measured(outcome), None),
             Err(failure) => (End::Failed(failure.to_string()), Some(failure)),
         };
-        let record = self.record(row, start.elapsed().as_secs_f64(), end);
-        child::clear(&system)?;
-        Ok((record, failure))
+        Ok((self.record(row, start.elapsed().as_secs_f64(), end), failure))
     }
 }
 
