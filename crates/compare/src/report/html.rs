@@ -11,7 +11,7 @@ use crate::tables::Row;
 
 const LAYOUT: &str = "\
 *{box-sizing:border-box}\
-body{margin:0 auto;max-width:1120px;padding:24px 18px 60px;background:var(--paper);color:var(--ink);\
+body{margin:0 auto;max-width:1340px;padding:24px 18px 60px;background:var(--paper);color:var(--ink);\
 font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif}\
 h1{font-size:1.9rem;line-height:1.2;margin:.4em 0 .2em}\
 h2{font-size:1.4rem;margin:2.2em 0 .3em;padding-top:.6em;border-top:2px solid var(--grid)}\
@@ -28,12 +28,12 @@ break-inside:avoid}\
 figure svg{width:100%;height:auto;display:block}\
 figcaption{font-size:.85rem;color:var(--soft);margin-top:.4em}\
 .wide{overflow-x:auto;margin:.6em 0 1.2em}\
-table{border-collapse:collapse;font-size:.84rem;font-variant-numeric:tabular-nums;min-width:100%}\
+table{border-collapse:collapse;font-size:.8rem;font-variant-numeric:tabular-nums;min-width:100%}\
 caption{text-align:left;font-weight:600;padding:.6em 0 .3em;font-size:.95rem}\
 th{color:var(--soft);font-weight:500;text-align:right;white-space:nowrap}\
-td,th{padding:.22em .55em;border-bottom:1px solid var(--grid);text-align:right;vertical-align:top}\
+td,th{padding:.22em .5em;border-bottom:1px solid var(--grid);text-align:right;vertical-align:top}\
 td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}\
-td:first-child{min-width:11em}\
+td:first-child{min-width:11em}td:nth-child(n+3){white-space:nowrap}\
 .dot{display:inline-block;width:.7em;height:.7em;border-radius:2px;margin-right:.5em}\
 .claims{list-style:none;padding:0;margin:1em 0;display:grid;gap:.5em}\
 .claims li{padding:.55em .8em;background:var(--raised);border:1px solid var(--grid);border-left:5px solid var(--soft);border-radius:6px}\
