@@ -364,6 +364,9 @@ mod tests {
         assert_eq!(shown(&one, &two), "two");
         assert_eq!(shown(&two, &one), "one");
         assert_eq!(shown(&full, &one), "full", "the larger scale, wherever it is");
+        let part = of_machine("part");
+        part.add(Scale::Quick, "peers", "redb", measured(vec![step("put", 1.0)]));
+        assert_eq!(shown(&one, &part), "one", "the larger share");
     }
 
     #[test]
