@@ -69,7 +69,7 @@ bugs! {
     ReuseLogTooSoon,
     /// Replaying the log leaves out the first write behind what a keyspace has persisted. Seen by: crash, model, kill.
     ReplayTooLate,
-    /// Replaying the log begins with the last write that a keyspace has persisted. Seen by: crash, with reducers.
+    /// Replaying the log begins with the last write that a keyspace has persisted. Seen by: crash, model.
     ReplayTooEarly,
     /// Engines persist writes without the log having been synced that far. Seen by: crash.
     FlushAheadOfLog,
