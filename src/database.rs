@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -25,7 +26,7 @@ use crate::planted::{Bug, planted};
 use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::status::{JobStatus, Publisher, Status};
-use crate::sync::{Mutex, MutexGuard, RwLock};
+use crate::sync::{self, Mutex, MutexGuard, RwLock};
 use crate::vfs::{IoStats, Layer, LockGuard};
 
 /// The longest name of a keyspace, in bytes.
@@ -162,7 +163,7 @@ impl Database {
         types: Option<Types>,
     ) -> Result<Keyspace> {
         self.inner.check_open()?;
-        let mut catalog = lock(&self.inner.catalog);
+        let mut catalog = self.inner.catalog();
         // Closing takes this lock too, so that nothing is made once it is done.
         self.inner.check_open()?;
         let open = match self.inner.find(name) {
@@ -272,8 +273,8 @@ impl Database {
     /// is released. Other handles give `Closed` from then on.
     ///
     /// # Errors
-    /// What kept the writes from being made durable. The database is closed all the same, and what is lost
-    /// of it is what the durability of each write allows.
+    /// What kept the writes from being made durable; `Poisoned` if it was a panic, then or before. The database is closed all the
+    /// same, and what is lost of it is what the durability of each write allows.
     pub fn close(self) -> Result<()> {
         self.inner.shut_down()
     }
@@ -311,6 +312,15 @@ impl Inner {
             return Err(Error::ReadOnly { path: self.shared.path.clone() });
         }
         self.committer().check()
+    }
+
+    /// The catalog. If a panic has left it in the middle of a change, it is unknown what it says, and writes are refused.
+    fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(|left| {
+            let cause = "a panic in the middle of a change of the catalog".into();
+            self.committer().poison(&Error::Poisoned { cause });
+            left.into_inner()
+        })
     }
 
     fn find(&self, name: &str) -> Option<Arc<OpenKeyspace>> {
@@ -468,7 +478,7 @@ impl Inner {
 
     /// An error if the keyspace is known to have keys or values of other types.
     pub(crate) fn check_types(&self, open: &OpenKeyspace, types: &Types) -> Result<()> {
-        check_types(&lock(&self.catalog), open, types)
+        check_types(&self.catalog(), open, types)
     }
 
     /// Notes the types of a keyspace that were found to be no other ones.
@@ -515,7 +525,10 @@ impl Inner {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
-        let result = if self.shared.read_only { Ok(()) } else { self.make_durable() };
+        let result = match self.shared.read_only {
+            true => Ok(()),
+            false => self.unless_it_panics(|| self.make_durable()),
+        };
         self.committer().close();
         let keyspaces = self.all();
         keyspaces.iter().for_each(|open| open.target.engine.stop());
@@ -527,17 +540,28 @@ impl Inner {
         if let Some(publisher) = self.publisher.get() {
             publisher.stop();
         }
-        self.committer().finish();
-        if result.is_ok()
-            && let Some(segments) = &self.segments
-        {
-            let _upkeep = lock(&self.log_upkeep);
-            segments.remove_prepared();
-        }
-        let catalog = lock(&self.catalog);
+        let ended = self.unless_it_panics(|| {
+            self.committer().finish();
+            if result.is_ok()
+                && let Some(segments) = &self.segments
+            {
+                let _upkeep = lock(&self.log_upkeep);
+                segments.remove_prepared();
+            }
+            Ok(())
+        });
+        let catalog = self.catalog();
         lock(&self.lock).take();
         drop(catalog);
-        result
+        result.and(ended)
+    }
+
+    /// A step of closing, which has to go on whatever happens: a panic becomes an error.
+    fn unless_it_panics(&self, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+            let cause = format!("closing panicked: {}", sync::message(&*panic)).into();
+            Err(self.committer().poison(&Error::Poisoned { cause }))
+        })
     }
 
     /// Takes no more writes, and makes those there are durable.
@@ -584,7 +608,8 @@ impl Inner {
         let oldest = oldest.filter(|_| !planted(Bug::ReuseLogTooSoon));
         let persisted = oldest.map_or(Seqno::MAX, |oldest| oldest - 1);
         let floor = segments.floor(persisted, current);
-        let mut catalog = lock(&self.catalog);
+        let mut catalog = self.catalog();
+        self.committer().check()?;
         if floor <= catalog.state.floor {
             return Ok(());
         }
@@ -740,7 +765,7 @@ impl Inner {
         let _upkeep = lock(&self.log_upkeep);
         let (fs, path) = (&*self.shared.fs, &self.shared.path);
         let found = {
-            let _catalog = lock(&self.catalog);
+            let _catalog = self.catalog();
             Catalog::read(fs, path)?
         };
         let found = found.ok_or_else(|| Error::corruption(path, 0, "the catalog is gone"))?;

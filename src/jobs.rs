@@ -14,6 +14,8 @@
 //!                           idle <-------- the guard ends -+
 //! ```
 //!
+//! A job that ends by a panic may have left anything half done: no other one is begun after it, and all who wait are told.
+//!
 //! Thread safety: everything may be called from any thread. A job's guard ends it even by a panic. The engine is
 //! stopped once, for good.
 //!
@@ -28,7 +30,7 @@ use std::time::Duration;
 
 use crate::contract::{Background, Context, Host};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, PanicWatch};
 use crate::throttle::Valve;
 use crate::workers::Workers;
 
@@ -91,6 +93,8 @@ impl Progress {
 pub(crate) struct Status {
     flush: Progress,
     upkeep: Progress,
+    /// Whether a job has ended by a panic.
+    panicked: bool,
 }
 
 impl Status {
@@ -111,7 +115,17 @@ impl Status {
     }
 
     fn trouble(&self) -> Option<Error> {
-        self.both().into_iter().find_map(Progress::trouble)
+        self.panic().or_else(|| self.both().into_iter().find_map(Progress::trouble))
+    }
+
+    /// Why a kind of work does not get on, if it does not.
+    fn trouble_of(&mut self, work: Work) -> Option<Error> {
+        self.panic().or_else(|| self.of(work).trouble())
+    }
+
+    /// Why nothing gets on any more, if a job has ended by a panic.
+    fn panic(&self) -> Option<Error> {
+        self.panicked.then(ended_by_a_panic)
     }
 }
 
@@ -203,8 +217,10 @@ impl Jobs {
         }
         {
             let mut status = self.lock();
+            let is_over = status.panicked;
             let progress = status.of(work);
-            if progress.queued || progress.called || progress.running >= self.most(work) {
+            let is_taken = progress.queued || progress.called;
+            if is_over || is_taken || progress.running >= self.most(work) {
                 return;
             }
             progress.queued = true;
@@ -222,23 +238,26 @@ impl Jobs {
     }
 
     /// Begins work that was scheduled. `None` if a caller's thread has taken it over or is about to: it looks itself, when it
-    /// is through, for what is due then.
+    /// is through, for what is due then; and if a job has ended by a panic.
     pub(crate) fn begin(&self, work: Work) -> Option<Running<'_>> {
         let mut status = self.lock();
+        let is_over = status.panicked;
         let progress = status.of(work);
         progress.queued = false;
-        if progress.called || progress.waiting > 0 || progress.running >= self.most(work) {
+        if is_over || progress.called || progress.waiting > 0 || progress.running >= self.most(work)
+        {
             return None;
         }
         progress.running += 1;
         let number = progress.number();
-        Some(Running { jobs: self, work, runner: Runner::Background, number })
+        Some(Running::new(self, work, Runner::Background, number))
     }
 
     /// Begins work in the caller's thread, as soon as no other does any of its kind.
     ///
     /// # Errors
-    /// The trouble that one of `works` is in while another thread is at it; `Closed` if the engine stops.
+    /// The trouble that one of `works` is in while another thread is at it; `Poisoned` if a job has ended by a panic; `Closed`
+    /// if the engine stops.
     pub(crate) fn take_over(&self, work: Work, works: &[Work]) -> Result<Running<'_>> {
         self.lock().of(work).waiting += 1;
         let free = self.wait(|status| status.of(work).is_free(), works);
@@ -249,12 +268,14 @@ impl Jobs {
                 return Err(error);
             }
         };
+        let panic = status.panic();
         let progress = status.of(work);
         progress.waiting -= 1;
         self.stop_if_told()?;
+        panic.map_or(Ok(()), Err)?;
         progress.called = true;
         let number = progress.number();
-        Ok(Running { jobs: self, work, runner: Runner::Caller, number })
+        Ok(Running::new(self, work, Runner::Caller, number))
     }
 
     // ---- trouble ----
@@ -266,7 +287,7 @@ impl Jobs {
 
     /// Why work of a kind does not get on, if it does not.
     pub(crate) fn trouble_of(&self, work: Work) -> Option<Error> {
-        self.lock().of(work).trouble()
+        self.lock().trouble_of(work)
     }
 
     /// Forgets the trouble of a kind of work until a try shows it again that begins from now on, which is at once if one was
@@ -333,7 +354,7 @@ impl Jobs {
     ) -> Result<MutexGuard<'_, Status>> {
         let mut status = self.lock();
         while !done(&mut status) {
-            if let Some(trouble) = works.iter().find_map(|&work| status.of(work).trouble()) {
+            if let Some(trouble) = works.iter().find_map(|&work| status.trouble_of(work)) {
                 return Err(trouble);
             }
             self.stop_if_told()?;
@@ -390,9 +411,14 @@ pub(crate) struct Running<'a> {
     work: Work,
     runner: Runner,
     number: u64,
+    panics: PanicWatch,
 }
 
-impl Running<'_> {
+impl<'a> Running<'a> {
+    fn new(jobs: &'a Jobs, work: Work, runner: Runner, number: u64) -> Self {
+        Self { jobs, work, runner, number, panics: PanicWatch::begin() }
+    }
+
     /// Runs `job` until it succeeds, pausing between tries: a job that fails has changed nothing. `None` if the
     /// engine stops before, or the trouble is one that trying again does not mend.
     pub(crate) fn persistently<T>(&self, job: impl Fn() -> Result<T>) -> Option<T> {
@@ -422,23 +448,28 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        let is_panic = self.panics.sees_one();
+        if is_panic {
+            // Before anybody hears of it: who does may write at once, and is to be refused.
+            self.jobs.host.poison(&ended_by_a_panic());
+        }
         let mut status = self.jobs.lock();
         let progress = status.of(self.work);
         match self.runner {
             Runner::Background => progress.running -= 1,
             Runner::Caller => progress.called = false,
         }
-        if crate::sync::thread::panicking() {
-            // Nobody is to wait for what it would have done.
-            let cause = "background work ended by a panic".into();
-            progress.trouble = Some((None, Error::Poisoned { cause }));
-        }
         if let Some((number @ Some(_), _)) = &mut progress.trouble {
             number.take_if(|number| *number == self.number);
         }
+        status.panicked |= is_panic;
         drop(status);
         self.jobs.changed.notify_all();
     }
+}
+
+fn ended_by_a_panic() -> Error {
+    Error::Poisoned { cause: "background work ended by a panic".into() }
 }
 
 /// Whether trying again does not mend errors of this kind.

@@ -274,6 +274,8 @@ impl Keyspace {
     /// files wait to be merged, it waits first. Values stay with their keys, however long they are: an LSM-tree that
     /// [keeps them apart](crate::KeyspaceOptions::separate_values) moves them when it merges the files. Other writers go on meanwhile. Memory does not grow with the number of records.
     ///
+    /// If `records` panics, the panic goes to the caller, and it is as if the call had not been made.
+    ///
     /// # Errors
     /// `Unsupported` if the keyspace's engine has no such way; `Invalid` if a key is not above the one before it, or key
     /// or value is too large; `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`. After an error none of the

@@ -171,6 +171,7 @@ impl Shared {
             // Who only reads has nothing done in the background.
             let threads = if options.read_only { 0 } else { threads };
             Workers::start(name, threads, move |panic| {
+                log::error!("a background thread panicked: {panic}");
                 let cause = format!("a background thread panicked: {panic}").into();
                 committer.poison(&Error::Poisoned { cause });
             })

@@ -43,6 +43,10 @@ pub enum Reducer {
 /// The values come in parts of any size, and the first may be an earlier result, so the function must be a left fold:
 /// `f(k, [f(k, [a, b]), c])` must be `f(k, [a, b, c])`. It is called by readers and in the background, by several
 /// threads at once, more than once for the same values, and must always give the same.
+///
+/// If it panics in a read, the panic goes to the reader and changes nothing. If it panics while values are written to files, in the
+/// background or in a call that does so, writes are refused as [`Poisoned`](crate::ErrorKind::Poisoned) from then on; nothing that was
+/// acknowledged is lost, and the next opening goes on where files and log are.
 pub type ReduceFn = dyn Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync;
 
 /// What the text of a custom reducer begins with.

@@ -123,9 +123,7 @@ impl Shared {
 
     fn run(&self, job: Job) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
-            let text = panic.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            (self.on_panic)(text.unwrap_or("a background job panicked"));
+            (self.on_panic)(crate::sync::message(&*panic));
         }
     }
 

@@ -313,10 +313,19 @@ impl Store {
         }
     }
 
+    /// The writer. Where a panic has left it in the middle of something, it is unknown what the file holds.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(|left| {
+            let mut writer = left.into_inner();
+            writer.left_by_a_panic();
+            writer
+        })
+    }
+
     /// Makes the file hold a tree without records, as a clear left it.
     fn take_away(&self, seqno: Seqno) -> Result<()> {
         self.context.host.sync_log(seqno)?;
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer();
         // If another one came meanwhile, that is due now.
         if self.state.load().due() != seqno {
             return Ok(());
@@ -345,7 +354,7 @@ impl Store {
             self.jobs.wait_a_while(A_MOMENT);
         }
         self.context.host.sync_log(last)?;
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer();
         let stop = || self.jobs.is_stopping();
         let state = self.state.load_full();
         if state.cleared != cleared {
@@ -442,7 +451,7 @@ impl Store {
         self.change_and_let_go(|_| {});
         self.rewrite_leaves(None)?;
         loop {
-            let mut writer = lock(&self.writer);
+            let mut writer = self.writer();
             self.cut_end(&mut writer, true)?;
             let (end, used) = (writer.space().end(), writer.used());
             drop(writer);
@@ -450,7 +459,7 @@ impl Store {
                 break;
             }
             self.rewrite_leaves(Some(used))?;
-            let mut writer = lock(&self.writer);
+            let mut writer = self.writer();
             self.cut_end(&mut writer, true)?;
             if writer.space().end() >= end - end / LEFT_SHARE {
                 break;
@@ -466,7 +475,7 @@ impl Store {
         let mut from = None;
         loop {
             self.let_flush_go_first()?;
-            let mut writer = lock(&self.writer);
+            let mut writer = self.writer();
             let state = self.state.load_full();
             if state.clearing.is_some() {
                 continue;
@@ -504,7 +513,7 @@ impl Store {
 
     /// The file, reached through `layer` and cached as is asked for.
     fn reopen(&self, layer: Layer, most_cached: Option<u32>) -> Result<()> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer();
         let wanted = cached_bytes(writer.file().page_size(), most_cached);
         let before = lock(&self.reached).memory.bytes();
         lock(&self.reached).memory.resize(wanted.max(before))?;
@@ -591,7 +600,7 @@ impl Clear for Store {
 
 impl Engine for Store {
     fn make_writable(&self) -> Result<()> {
-        lock(&self.writer).make_safe()
+        self.writer().make_safe()
     }
 
     fn apply(&self, write: &Write<'_>) {
@@ -727,11 +736,11 @@ impl Engine for Store {
     fn prepare_close(&self, last: Seqno) -> Result<()> {
         self.cut(last);
         self.persist()?;
-        self.cut_end(&mut lock(&self.writer), true)
+        self.cut_end(&mut self.writer(), true)
     }
 
     fn verify(&self, report: &mut VerifyReport) {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer();
         let state = self.state.load_full();
         report.entries += state.memtables.entries();
         let root = match state.clearing {

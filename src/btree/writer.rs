@@ -395,6 +395,15 @@ impl Writer {
         error
     }
 
+    /// Takes note of a panic while the writer was locked: nothing is written any more.
+    pub(super) fn left_by_a_panic(&mut self) {
+        if self.unknown.is_none() {
+            let error = Error::Poisoned { cause: "a panic while a tree was written".into() };
+            self.host.poison(&error);
+            self.unknown = Some(error);
+        }
+    }
+
     /// Goes on with `file`, which is the same one reached in another way.
     pub(super) fn set_file(&mut self, file: Arc<PageFile>, seqno: Seqno) -> Result<Arc<Root>> {
         let end = self.space.end();

@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::log::Writer;
 use crate::options::Durability;
 use crate::planted::{Bug, planted};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, PanicWatch};
 use pace::{Pace, STOP};
 use writes::effective;
 
@@ -100,13 +100,21 @@ impl Pen {
     }
 }
 
-/// Takes note at its end, even by a panic, that a sync is over.
-struct SyncDone<'a>(&'a Committer);
+/// Takes note at its end that a sync is over. If it ended by a panic, it is unknown what is safe, as after an error: nobody may sync
+/// again and take that for an answer.
+struct SyncDone<'a> {
+    committer: &'a Committer,
+    panics: PanicWatch,
+}
 
 impl Drop for SyncDone<'_> {
     fn drop(&mut self) {
-        *self.0.syncing.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.sync_done.notify_all();
+        if self.panics.sees_one() {
+            let cause = "a panic in the middle of a sync".into();
+            self.committer.poison(&Error::Poisoned { cause });
+        }
+        *self.committer.syncing.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.committer.sync_done.notify_all();
     }
 }
 
@@ -217,7 +225,7 @@ impl Committer {
         }
         *leader_at_work = true;
         drop(leader_at_work);
-        let _done = SyncDone(self);
+        let _done = SyncDone { committer: self, panics: PanicWatch::begin() };
         self.sync_now()
     }
 
@@ -280,11 +288,16 @@ impl Committer {
     /// Refuses writes from now on because of `error`; gives the error for the caller to return. Want of space
     /// is told as poisoning: by itself it would say that nothing was written.
     pub(crate) fn poison(&self, error: &Error) -> Error {
-        let poisoned = Error::Poisoned { cause: error.to_string().into() };
-        if self.poisoned.set(poisoned.clone()).is_ok() {
+        let poisoned = match error {
+            Error::Poisoned { .. } => error.clone(),
+            _ => Error::Poisoned { cause: error.to_string().into() },
+        };
+        let is_first = self.poisoned.set(poisoned.clone()).is_ok();
+        self.refused.store(true, Ordering::Release);
+        // Only now: whoever takes what is logged may take long, or panic.
+        if is_first {
             log::error!("writes are refused from now on: {error}");
         }
-        self.refused.store(true, Ordering::Release);
         match error {
             Error::NoSpace { .. } => poisoned,
             _ => error.clone(),

@@ -18,6 +18,7 @@ const LONG: Duration = Duration::from_secs(600);
 #[derive(Default)]
 struct Told {
     troubles: Mutex<Vec<Option<ErrorKind>>>,
+    poisoned: AtomicUsize,
 }
 
 impl Host for Told {
@@ -31,7 +32,7 @@ impl Host for Told {
         self.troubles.lock().unwrap().push(trouble.map(|error| error.kind()));
     }
     fn poison(&self, _: &Error) {
-        unreachable!("the engine does that")
+        self.poisoned.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -289,9 +290,49 @@ fn a_panic_ends_the_job() {
     engine.wait_for_idle();
     let waited = engine.jobs.wait_until(|_| false, &[Work::Flush]);
     assert_eq!(waited.unwrap_err().kind(), ErrorKind::Poisoned, "it is not waited for for ever");
-    engine.schedule(Work::Flush, |_| {});
+    engine.jobs.forget_trouble(Work::Flush);
+    for work in [Work::Flush, Work::Upkeep] {
+        engine.schedule(work, |_| unreachable!("nobody knows what there is"));
+        assert_eq!(engine.jobs.trouble_of(work).unwrap().kind(), ErrorKind::Poisoned);
+        assert!(engine.jobs.begin(work).is_none());
+        let called = engine.jobs.take_over(work, &[]).map(drop);
+        assert_eq!(called.unwrap_err().kind(), ErrorKind::Poisoned);
+    }
     engine.wait_for_idle();
-    assert_eq!(engine.ran(), 2);
+    assert_eq!(engine.ran(), 1);
+    assert_eq!(engine.host.poisoned.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_panic_in_a_callers_thread_ends_the_job_and_poisons() {
+    let engine = Engine::new();
+    let call = || {
+        let _running = engine.jobs.take_over(Work::Upkeep, &[]).unwrap();
+        panic!("on purpose");
+    };
+    assert!(thread::scope(|scope| scope.spawn(call).join()).is_err());
+    assert_eq!(engine.host.poisoned.load(Ordering::Relaxed), 1);
+    let waited = engine.jobs.wait_until(|_| false, &[Work::Upkeep]);
+    assert_eq!(waited.unwrap_err().kind(), ErrorKind::Poisoned, "it is not waited for for ever");
+    assert!(engine.jobs.is_idle());
+}
+
+#[test]
+fn a_job_that_goes_well_while_its_thread_unwinds_is_no_panic() {
+    struct Late<'a>(&'a Jobs);
+    impl Drop for Late<'_> {
+        fn drop(&mut self) {
+            drop(self.0.take_over(Work::Upkeep, &[]).unwrap());
+        }
+    }
+    let engine = Engine::new();
+    let call = || {
+        let _late = Late(&engine.jobs);
+        panic!("on purpose");
+    };
+    assert!(thread::scope(|scope| scope.spawn(call).join()).is_err());
+    assert_eq!(engine.host.poisoned.load(Ordering::Relaxed), 0);
+    assert!(engine.jobs.trouble().is_none() && engine.jobs.is_idle());
 }
 
 #[test]

@@ -157,17 +157,17 @@ impl EditLog {
 
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
     /// with the edit, and is asked for when a new file is due. After `NoSpace` nothing was appended, and
-    /// appending may be tried again. After another error it is unknown whether the edit will be there when
-    /// the log is read again, and every later call gives the same error.
+    /// appending may be tried again. After another error, or a panic, it is unknown whether the edit will be there when
+    /// the log is read again, and every later call gives that error.
     pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.try_append(edit, snapshot).inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                self.failed = Some(error.clone());
-            }
-        })
+        // If it ends by a panic, that is what it stays.
+        self.failed = Some(Error::Poisoned { cause: "a panic in the middle of an edit".into() });
+        let appended = self.try_append(edit, snapshot);
+        self.failed = appended.as_ref().err().filter(|e| e.kind() != ErrorKind::NoSpace).cloned();
+        appended
     }
 
     fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {

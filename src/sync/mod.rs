@@ -6,6 +6,7 @@
 
 #[cfg(feature = "simulation")]
 mod guards;
+mod panics;
 #[cfg(feature = "simulation")]
 pub mod simulated;
 
@@ -20,6 +21,7 @@ pub(crate) use {
     std::thread,
 };
 
+pub(crate) use panics::{PanicWatch, message};
 pub(crate) use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The time, by a clock that never goes back.

@@ -19,6 +19,7 @@ mod loads;
 mod memory;
 mod model;
 mod multi_get;
+mod panics;
 mod ranges;
 mod setup;
 #[cfg(feature = "simulation")]
