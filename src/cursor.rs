@@ -17,18 +17,21 @@ use crate::planted::{Bug, planted};
 /// its values: they follow each other in the order they were put, and a step goes from one to the next.
 ///
 /// A new cursor is outside. Seeking where there is nothing, and stepping over either end, leaves it
-/// outside; a step from outside stays there. After an error the cursor gives the same error again.
+/// outside; a step from outside stays there. After an error the cursor gives the same error again, and after a move that
+/// ended by a panic, as of a reducer, it gives one, too.
 pub struct Cursor {
     inner: Box<dyn OrderedCursor>,
     /// Whether it is on a record.
     is_valid: bool,
+    /// Whether it is being moved. If it is before a move, the last one did not come to its end.
+    is_moving: bool,
     failed: Option<Error>,
     database: Arc<Handle>,
 }
 
 impl Cursor {
     pub(crate) fn new(inner: Box<dyn OrderedCursor>, database: Arc<Handle>) -> Self {
-        Self { inner, is_valid: false, failed: None, database }
+        Self { inner, is_valid: false, is_moving: false, failed: None, database }
     }
 
     #[inline]
@@ -37,6 +40,10 @@ impl Cursor {
             return Err(error.clone());
         }
         self.database.check_open()?;
+        if self.is_moving {
+            return Err(self.fail(not_moved()));
+        }
+        self.is_moving = true;
         self.is_valid = false;
         if let Err(error) = step(&mut *self.inner) {
             return Err(self.fail(error));
@@ -45,6 +52,7 @@ impl Cursor {
             return Err(self.fail(error));
         }
         self.is_valid = self.inner.is_valid();
+        self.is_moving = false;
         Ok(())
     }
 
@@ -127,6 +135,12 @@ impl Cursor {
     }
 }
 
+/// What stands where a panic has left it is not where it was to go.
+#[cold]
+fn not_moved() -> Error {
+    Error::Invalid("its last move ended by a panic: begin with another cursor or range".into())
+}
+
 impl std::fmt::Debug for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cursor").field("is_valid", &self.is_valid()).finish_non_exhaustive()
@@ -134,7 +148,7 @@ impl std::fmt::Debug for Cursor {
 }
 
 /// The keys and values of a range, in order, from either end. Items are `Result`s; after an error the
-/// iterator ends.
+/// iterator ends. After a panic in it, as of a reducer, what comes next is an error.
 ///
 /// A key that has several values, as in a skip keyspace with [`Reducer::KeepAll`](crate::Reducer::KeepAll), comes with each
 /// of them, in the order they were put. The ends may meet between two of them: each value is given once.
@@ -151,6 +165,8 @@ pub struct Range {
     back: Option<Box<dyn OrderedCursor>>,
     /// Instead of the two where keys have no order.
     walk: Option<Box<dyn UnorderedCursor>>,
+    /// Whether an item is being found. If it is before that, the last one was not found.
+    is_moving: bool,
 }
 
 struct Source {
@@ -162,12 +178,13 @@ struct Source {
 impl Range {
     pub(crate) fn new(keyspace: Keyspace, bounds: Bounds, held: Held) -> Self {
         let source = Some(Source { keyspace, bounds, held });
-        Self { source, failed: None, front: None, back: None, walk: None }
+        Self { source, failed: None, front: None, back: None, walk: None, is_moving: false }
     }
 
     /// A range whose only item is an error.
     pub(crate) fn failed(error: Error) -> Self {
-        Self { source: None, failed: Some(error), front: None, back: None, walk: None }
+        let (source, failed) = (None, Some(error));
+        Self { source, failed, front: None, back: None, walk: None, is_moving: false }
     }
 
     /// Lets go of what it holds: there is no further item.
@@ -222,8 +239,29 @@ impl Range {
             && !front.is_some_and(|front| have_met(front, &**cursor)))
     }
 
+    /// Finds an item, unless the last one was not found.
+    #[inline]
+    fn find<I>(&mut self, item: impl FnOnce(&mut Self) -> Option<Result<I>>) -> Option<Result<I>> {
+        let found = match std::mem::replace(&mut self.is_moving, true) {
+            false => item(self),
+            true => self.fail(not_moved()),
+        };
+        self.is_moving = false;
+        found
+    }
+
     #[inline]
     fn next_item<I: Item>(&mut self) -> Option<Result<I>> {
+        self.find(Self::front_item)
+    }
+
+    #[inline]
+    fn next_back_item<I: Item>(&mut self) -> Option<Result<I>> {
+        self.find(Self::back_item)
+    }
+
+    #[inline]
+    fn front_item<I: Item>(&mut self) -> Option<Result<I>> {
         if self.front.is_none() && !self.is_in_order() {
             return self.walked();
         }
@@ -240,7 +278,7 @@ impl Range {
     }
 
     #[inline]
-    fn next_back_item<I: Item>(&mut self) -> Option<Result<I>> {
+    fn back_item<I: Item>(&mut self) -> Option<Result<I>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }

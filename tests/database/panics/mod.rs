@@ -117,12 +117,20 @@ fn a_reducer_that_panics_in_a_read_changes_nothing() {
     let fragile = Fragile::default();
     let (db, keyspace) = fragile.open(true);
     put_all(&keyspace, &[("a", "1"), ("b", "2"), ("a", "3"), ("b", "4"), ("c", "5")]);
+    let (mut cursor, mut range) = (keyspace.cursor().unwrap(), keyspace.iter());
     fragile.set(true);
     assert!(caught(|| keyspace.get("a")).is_none());
     assert!(caught(|| keyspace.get_all("b")).is_none());
     assert!(caught(|| keyspace.multi_get(["c", "b"])).is_none());
     assert!(caught(|| keyspace.iter().rev().nth(1)).is_none());
+    assert!(caught(|| cursor.seek_to_first()).is_none());
+    assert!(caught(|| range.next()).is_none());
     fragile.set(false);
+    // They do not end as if there were nothing more.
+    assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(cursor.seek_to_first().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(range.next().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(range.next().is_none());
     assert_eq!(keyspace.get("a").unwrap().as_deref(), Some(&b"13"[..]));
     keyspace.put("a", "6").unwrap();
     keyspace.persist().unwrap();
