@@ -11,7 +11,6 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
@@ -20,6 +19,7 @@ use rustix::io::Errno;
 use super::aligned::{self, AlignedBuf};
 use super::counters::{FileCounters, IoStats};
 use super::positional::{PositionalFile, Reserved};
+use super::transfer::{self, Calls};
 use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
 
@@ -30,27 +30,22 @@ const ZEROS: usize = 1 << 20;
 
 /// An open file of the operating system, past its page cache.
 #[derive(Debug)]
-pub(super) struct DirectFile {
-    disk: PositionalFile,
+pub(super) struct DirectFile<C = fs::File> {
+    disk: PositionalFile<C>,
     block: usize,
 }
 
-impl DirectFile {
+impl<C: Calls> DirectFile<C> {
     /// Turns direct I/O on for an open file.
-    pub(super) fn new(
-        file: fs::File,
-        path: PathBuf,
-        block: u32,
-        counters: FileCounters,
-    ) -> Result<Self> {
-        set_direct(&file).map_err(|errno| match errno {
+    pub(super) fn new(calls: C, path: PathBuf, block: u32, counters: FileCounters) -> Result<Self> {
+        set_direct(calls.file()).map_err(|errno| match errno {
             Errno::INVAL | Errno::OPNOTSUPP => not_offered(&path),
             errno => Error::io("open", &path, None, errno.into()),
         })?;
-        if let Some(needed) = demanded(&file) {
+        if let Some(needed) = demanded(calls.file()) {
             check_demand(&path, block, needed)?;
         }
-        let disk = PositionalFile::new(file, path, counters);
+        let disk = PositionalFile::new(calls, path, counters);
         Ok(Self { disk, block: block as usize })
     }
 
@@ -75,20 +70,7 @@ impl DirectFile {
 
     /// Fills `buffer`; what is behind the file's end becomes zeros. Gives the number of bytes before it.
     fn read_to_end(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.disk.descriptor().read_at(&mut buffer[done..], offset + done as u64) {
-                Ok(n) => {
-                    done += n;
-                    // Only the end of the file cuts a block; a single call may end at any page.
-                    if n == 0 || !done.is_multiple_of(self.block.min(aligned::ADDRESS)) {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let done = transfer::read_blocks(self.disk.calls(), self.block, offset, buffer)?;
         buffer[done..].fill(0);
         Ok(done)
     }
@@ -123,7 +105,7 @@ fn set_direct(file: &fs::File) -> rustix::io::Result<()> {
 }
 
 /// What offsets and lengths must be multiples of, if the system says so; 0 if it offers no direct I/O.
-fn demanded(file: &fs::File) -> Option<u32> {
+pub(super) fn demanded(file: &fs::File) -> Option<u32> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let is_told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     is_told.then(|| match found.stx_dio_offset_align {
@@ -174,7 +156,7 @@ pub(super) fn reaches(block: usize, len: usize, found: usize) -> bool {
     len - found < block
 }
 
-impl File for DirectFile {
+impl<C: Calls> File for DirectFile<C> {
     fn path(&self) -> &Path {
         self.disk.path()
     }
@@ -207,7 +189,7 @@ impl File for DirectFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check("write", offset, bytes)?;
-        let written = self.disk.descriptor().write_all_at(bytes, offset);
+        let written = transfer::write(self.disk.calls(), offset, bytes);
         written.map_err(|e| self.error("write", offset, e))?;
         self.disk.counters().wrote(bytes.len());
         Ok(())

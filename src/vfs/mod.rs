@@ -35,9 +35,12 @@ mod mmap;
 mod pages;
 mod positional;
 mod range;
+#[cfg(test)]
+mod short_calls;
 mod streak;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::fmt;
 use std::io::{ErrorKind, IoSlice};

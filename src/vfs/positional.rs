@@ -8,7 +8,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags};
@@ -16,6 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::counters::{FileCounters, IoStats};
 use super::streak::Streak;
+use super::transfer::{self, Calls};
 use super::{File, Hint, RawRead, View, range};
 use crate::error::{Error, Result};
 
@@ -23,23 +23,28 @@ use crate::error::{Error, Result};
 /// that a length which damaged data made up costs no memory.
 const TRUSTED_VIEW_BYTES: usize = 1 << 20;
 
-/// An open file of the operating system.
+/// An open file of the operating system; `calls` are what moves its bytes.
 #[derive(Debug)]
-pub(super) struct PositionalFile {
-    file: fs::File,
+pub(super) struct PositionalFile<C = fs::File> {
+    calls: C,
     path: PathBuf,
     counters: FileCounters,
     present: Streak,
 }
 
-impl PositionalFile {
-    pub(super) fn new(file: fs::File, path: PathBuf, counters: FileCounters) -> Self {
-        Self { file, path, counters, present: Streak::default() }
+impl<C: Calls> PositionalFile<C> {
+    pub(super) fn new(calls: C, path: PathBuf, counters: FileCounters) -> Self {
+        Self { calls, path, counters, present: Streak::default() }
     }
 
     /// The descriptor, for mapping it.
+    #[inline]
     pub(super) fn descriptor(&self) -> &fs::File {
-        &self.file
+        self.calls.file()
+    }
+
+    pub(super) fn calls(&self) -> &C {
+        &self.calls
     }
 
     #[inline]
@@ -49,7 +54,7 @@ impl PositionalFile {
 
     /// Reserves the first `len` bytes, if the file system can.
     pub(super) fn reserve(&self, len: u64) -> Result<Reserved> {
-        reserve(&self.file, len).map_err(|e| self.error("allocate", Some(len), e))
+        reserve(self.descriptor(), len).map_err(|e| self.error("allocate", Some(len), e))
     }
 
     pub(super) fn error(
@@ -62,58 +67,56 @@ impl PositionalFile {
     }
 }
 
-impl File for PositionalFile {
+impl<C: Calls> File for PositionalFile<C> {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn len(&self) -> Result<u64> {
-        let metadata = self.file.metadata().map_err(|e| self.error("look up", None, e))?;
+        let metadata = self.descriptor().metadata().map_err(|e| self.error("look up", None, e))?;
         Ok(metadata.len())
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        self.file.set_len(len).map_err(|e| self.error("truncate", Some(len), e))
+        self.descriptor().set_len(len).map_err(|e| self.error("truncate", Some(len), e))
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
         match self.reserve(len)? {
             Reserved::All => Ok(()),
             Reserved::Nothing => {
-                extend_with_zeros(&self.file, len).map_err(|e| self.error("allocate", Some(len), e))
+                let extended = extend_with_zeros(&self.calls, len);
+                extended.map_err(|e| self.error("allocate", Some(len), e))
             }
         }
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.counters.requested();
-        match self.file.read_exact_at(buffer, offset) {
-            Ok(()) => {
-                self.counters.read(buffer.len());
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(range::ends_early(&self.path, offset))
-            }
-            Err(error) => Err(self.error("read", Some(offset), error)),
+        let read = transfer::read(&self.calls, offset, buffer);
+        if read.map_err(|e| self.error("read", Some(offset), e))? < buffer.len() {
+            return Err(range::ends_early(&self.path, offset));
         }
+        self.counters.read(buffer.len());
+        Ok(())
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(|e| self.error("write", Some(offset), e))?;
+        let written = transfer::write(&self.calls, offset, bytes);
+        written.map_err(|e| self.error("write", Some(offset), e))?;
         self.counters.wrote(bytes.len());
         Ok(())
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        let bytes = write_parts(&self.file, offset, parts)
+        let bytes = transfer::write_parts(&self.calls, offset, parts)
             .map_err(|e| self.error("write", Some(offset), e))?;
         self.counters.wrote(bytes);
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| self.error("sync", None, e))?;
+        self.descriptor().sync_data().map_err(|e| self.error("sync", None, e))?;
         self.counters.synced();
         Ok(())
     }
@@ -128,7 +131,7 @@ impl File for PositionalFile {
         };
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
             // A hint that is not understood is a hint ignored.
-            let _ = rustix::fs::fadvise(&self.file, range.start, Some(len), advice);
+            let _ = rustix::fs::fadvise(self.descriptor(), range.start, Some(len), advice);
         }
     }
 
@@ -138,7 +141,7 @@ impl File for PositionalFile {
         if len > TRUSTED_VIEW_BYTES && range.end > self.len()? {
             return Err(range::ends_early(&self.path, range.start));
         }
-        let bytes = read_new(&self.file, range.start, len)
+        let bytes = transfer::read_new(&self.calls, range.start, len)
             .map_err(|e| self.error("read", Some(range.start), e))?;
         if bytes.len() < len {
             return Err(range::ends_early(&self.path, range.start));
@@ -156,7 +159,7 @@ impl File for PositionalFile {
             self.present.note(true);
             return self.view(range).map(Some);
         }
-        let bytes = read_present(&self.file, range.start, len);
+        let bytes = read_present(self.descriptor(), range.start, len);
         self.present.note(bytes.is_some());
         Ok(bytes.map(|bytes| {
             self.counters.requested();
@@ -171,8 +174,8 @@ impl File for PositionalFile {
         else {
             return false;
         };
-        let present =
-            self.present.is_believed() || read_present(&self.file, range.start, len).is_some();
+        let present = self.present.is_believed()
+            || read_present(self.descriptor(), range.start, len).is_some();
         self.present.note(present);
         present
     }
@@ -183,7 +186,7 @@ impl File for PositionalFile {
             self.counters.requested();
             self.counters.read(len);
             RawRead {
-                descriptor: self.file.as_fd(),
+                descriptor: self.descriptor().as_fd(),
                 offset: range.start,
                 buffer: vec![0; len],
                 fill: 0..len,
@@ -210,42 +213,6 @@ fn read_present(file: &fs::File, offset: u64, len: usize) -> Option<Vec<u8>> {
     (read == len).then_some(bytes)
 }
 
-/// Up to `len` bytes at `offset` in a new buffer that is not zeroed first; fewer if the file ends.
-fn read_new(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let at = offset.checked_add(bytes.len() as u64).ok_or(Errno::OVERFLOW)?;
-        let spare = rustix::buffer::spare_capacity(&mut bytes);
-        match rustix::io::pread(file, spare, at) {
-            Ok(0) => break,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // The allocator may have given more room than was asked for, and the file filled it.
-    bytes.truncate(len);
-    Ok(bytes)
-}
-
-/// Writes all parts, however many calls the kernel makes of it; gives their size.
-fn write_parts(file: &fs::File, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-    let mut parts = parts.to_vec();
-    let mut rest = &mut parts[..];
-    let mut written = 0;
-    IoSlice::advance_slices(&mut rest, 0);
-    while !rest.is_empty() {
-        let at = offset.checked_add(written as u64).ok_or(Errno::OVERFLOW)?;
-        match retry_on_intr(|| rustix::io::pwritev(file, rest, at))? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            n => {
-                IoSlice::advance_slices(&mut rest, n);
-                written += n;
-            }
-        }
-    }
-    Ok(written)
-}
-
 /// What came of reserving space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reserved {
@@ -269,12 +236,12 @@ fn reserve(file: &fs::File, len: u64) -> io::Result<Reserved> {
 
 /// Takes space where the file system cannot reserve it: by writing zeros behind the file's end. Nothing
 /// else may extend the file meanwhile.
-fn extend_with_zeros(file: &fs::File, len: u64) -> io::Result<()> {
+fn extend_with_zeros(calls: &impl Calls, len: u64) -> io::Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    let mut end = file.metadata()?.len();
+    let mut end = calls.file().metadata()?.len();
     while end < len {
         let part = (len - end).min(ZEROS.len() as u64);
-        file.write_all_at(&ZEROS[..part as usize], end)?;
+        transfer::write(calls, end, &ZEROS[..part as usize])?;
         end += part;
     }
     Ok(())
@@ -287,24 +254,13 @@ mod tests {
     #[test]
     fn zeros_are_written_only_behind_the_end() {
         let file = tempfile::tempfile().unwrap();
-        file.write_all_at(b"kept", 0).unwrap();
+        transfer::write(&file, 0, b"kept").unwrap();
         extend_with_zeros(&file, 200_000).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 200_000);
         extend_with_zeros(&file, 10).unwrap();
-        let bytes = read_new(&file, 0, 300_000).unwrap();
+        let bytes = transfer::read_new(&file, 0, 300_000).unwrap();
         assert_eq!(bytes.len(), 200_000);
         assert_eq!(&bytes[..4], b"kept");
         assert!(bytes[4..].iter().all(|byte| *byte == 0));
-    }
-
-    #[test]
-    fn more_parts_than_one_call_takes() {
-        let file = tempfile::tempfile().unwrap();
-        let expected: Vec<u8> = (0..5000_u32).flat_map(u32::to_le_bytes).collect();
-        let mut parts = vec![IoSlice::new(&[]); 3000];
-        parts.extend(expected.chunks(4).map(IoSlice::new));
-        assert_eq!(write_parts(&file, 100, &parts).unwrap(), expected.len());
-        assert_eq!(read_new(&file, 100, expected.len()).unwrap(), expected);
-        assert_eq!(write_parts(&file, 0, &[]).unwrap(), 0);
     }
 }

@@ -8,6 +8,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
+use super::short_calls::ShortFs;
 use super::*;
 use crate::error::{Error, ErrorKind as Kind};
 
@@ -73,6 +74,10 @@ fn faulty(inner: Arc<dyn Fs>) -> Arc<dyn Fs> {
     Arc::new(FaultFs::new(inner))
 }
 
+fn short() -> Arc<dyn Fs> {
+    Arc::new(ShortFs::default())
+}
+
 fn layered(inner: Arc<dyn Fs>) -> Arc<dyn Fs> {
     Arc::new(LayeredFs::new(inner))
 }
@@ -99,9 +104,11 @@ fn everywhere(test: impl Fn(&Place)) {
         ("traced memory", Place::in_memory(traced, Layer::default())),
         ("fault", Place::in_memory(faulty(memory()), Layer::default())),
         ("fault over disk", Place::on_disk(faulty(disk()), Layer::Mmap)),
+        ("short calls", Place::on_disk(short(), Layer::Positional)),
     ];
     for layer in layers() {
         places.push(("layers over disk", Place::on_disk(layered(disk()), layer)));
+        places.push(("layers over short calls", Place::on_disk(layered(short()), layer)));
         places.push(("layers over memory", Place::in_memory(layered(memory()), layer)));
         let place = Place::in_memory(layered(faulty(memory())), layer);
         places.push(("layers over fault", place));
