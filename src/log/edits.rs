@@ -171,6 +171,9 @@ impl EditLog {
     }
 
     fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        if self.edits.max(self.number) >= MOST_EDITS {
+            return Err(Error::Invalid("the numbers of edits are used up".into()));
+        }
         let is_outdated = self.version < self.kind.version;
         if is_outdated || self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
@@ -476,6 +479,21 @@ mod tests {
         assert_eq!(refused(MOST_EDITS + 1, 0), Some(ErrorKind::Corruption));
         assert_eq!(refused(u64::MAX, 0), Some(ErrorKind::Corruption));
         assert_eq!(refused(1, MOST_EDITS + 1), Some(ErrorKind::Corruption));
+    }
+
+    #[test]
+    fn what_is_written_last_can_be_read() {
+        for (number, edits) in [(1, MOST_EDITS - 2), (MOST_EDITS, 1)] {
+            let fs = MemoryFs::new();
+            fs.create_dir(dir()).unwrap();
+            let files: Arc<dyn Fs> = Arc::new(fs.clone());
+            let log = EditLog::write_file(files, dir(), KIND, 7, number, edits, b"all");
+            let mut log = log.unwrap();
+            let refused = (0..).find_map(|_| log.append(b"one", Vec::new).err()).unwrap();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
+            assert_eq!(found.edits.len(), if number == 1 { 2 } else { 0 });
+        }
     }
 
     #[test]
