@@ -1,6 +1,7 @@
 //! The corpus and changed copies of it, given to all entry points.
 
 mod allocations;
+mod alone;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +13,9 @@ use crate::base::rng::Rng;
 use crate::filter::FilterBuilder;
 use crate::lsm::table::fuzzing::seeds as tables;
 use crate::options::FilterKind;
-use allocations::largest_of;
+use crate::sync::message;
+use allocations::most_during;
+use alone::is_alone;
 
 /// Set to write the seeds.
 const REGENERATE: &str = "TURBIDITE_WRITE_TESTDATA";
@@ -27,14 +30,14 @@ const SLOW_CHANGES: usize = 600;
 const DATABASES: usize = 100;
 /// The most bytes of all inputs.
 const MOST_BYTES: usize = 300 << 10;
-/// The most memory that may be asked for at once, whatever the input is,
-const MEMORY: usize = 1 << 20;
+/// The most memory that there may be at a time, whatever the input is,
+const MEMORY: usize = 256 << 10;
 /// and for each byte of it.
 const MEMORY_FOR_A_BYTE: usize = 100;
 /// The same for compressed blocks, which are no larger than this,
 const BLOCK_MEMORY: usize = 17 << 20;
-/// and for whole databases, whose budget is this.
-const DATABASE_MEMORY: usize = crate::MIN_MEMORY_BUDGET;
+/// and for whole databases, whose budget is this, and of which two threads may have such a block each.
+const DATABASE_MEMORY: usize = crate::MIN_MEMORY_BUDGET + 2 * BLOCK_MEMORY;
 
 fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
@@ -64,7 +67,7 @@ struct Target {
     seeds: Vec<Vec<u8>>,
     /// How many changed copies are tried.
     changes: Changes,
-    /// The most memory that may be asked for at once, whatever the input is.
+    /// The most memory that there may be at a time, whatever the input is.
     memory: usize,
 }
 
@@ -194,21 +197,22 @@ fn changed(input: &[u8], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// What is wrong with what comes of an input, if anything.
-fn harm(target: &Target, input: &[u8]) -> Option<String> {
-    let mut largest = 0;
-    let work = || largest = largest_of(|| (target.run)(input));
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        return Some(text.unwrap_or("a panic").to_owned());
+/// The memory that an input takes, or what is wrong with what comes of it.
+fn taken(target: &Target, input: &[u8]) -> Result<usize, String> {
+    let mut memory = 0;
+    let work = || memory = most_during(|| (target.run)(input));
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic).to_owned())?;
+    match memory > target.memory + MEMORY_FOR_A_BYTE * input.len() {
+        true => Err(format!("{memory} bytes of memory")),
+        false => Ok(memory),
     }
-    let most = target.memory + MEMORY_FOR_A_BYTE * input.len();
-    (largest > most).then(|| format!("{largest} bytes of memory at once"))
 }
 
 #[test]
 fn inputs_and_changed_ones_do_no_harm() {
+    if !is_alone("inputs_and_changed_ones_do_no_harm") {
+        return;
+    }
     let mut harmful = BTreeMap::new();
     let only = std::env::var(ONLY);
     let is_wanted = |target: &Target| only.as_ref().is_ok_and(|only| only == target.name);
@@ -224,14 +228,20 @@ fn inputs_and_changed_ones_do_no_harm() {
         );
         let mut rng = Rng::new(1);
         let changes = target.changes_of_each(inputs.len());
+        let mut most = 0;
         for input in &inputs {
             let copies = std::iter::repeat_with(|| changed(input, &mut rng)).take(changes);
             for input in std::iter::once(input.clone()).chain(copies) {
-                if let Some(harm) = harm(&target, &input) {
-                    harmful.entry((*name, harm)).or_insert(input);
+                match taken(&target, &input) {
+                    Ok(memory) => most = most.max(memory),
+                    Err(harm) => _ = harmful.entry((*name, harm)).or_insert(input),
                 }
             }
         }
+        let (count, runs) = (inputs.len(), inputs.len() * (changes + 1));
+        println!(
+            "{name}: {runs} runs, of {count} inputs and {changes} changed copies of each; at most {most} bytes of memory"
+        );
     }
     for ((name, harm), input) in &harmful {
         println!("{name}: {harm}\n    b\"{}\"", input.escape_ascii());
