@@ -1,13 +1,14 @@
-//! A whole database of which some bytes are others: opened, read in all ways, verified, written to, and closed.
+//! A whole database of which some bytes are others: opened, read in all ways, verified, written to, and closed. It was left as by a
+//! kill: the log has writes, sorted loads and a clear that are in no files yet.
 //!
 //! ```text
-//! input  := change, change ...
+//! input  := how u8, change, change ...      how it is opened: 1 is added for reading only, 2 for tolerant recovery
 //! change := file u8, offset u32, count u8, bytes         so many bytes, up to 63, in the place of what is there
 //!         | file u8, offset u32, count u8 from 192 on    the file is cut off at the offset
 //! ```
 //! Files are counted by their paths, offsets from the front of the file, both modulo as many as there are, without the zeros that a file
 //! ends with. It may be refused, and may have
-//! other data; nobody may panic, go on for ever, or take much more memory than the files.
+//! other data; nobody may panic, go on for ever, or take much more memory than the files. Opened for reading only, it stays as it is.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -16,9 +17,9 @@ use crate::builder::DatabaseBuilder;
 use crate::database::Database;
 use crate::error::{ErrorKind, Result};
 use crate::keyspace::Keyspace;
-use crate::options::{Compression, KeyspaceOptions, MIN_MEMORY_BUDGET};
+use crate::options::{Compression, KeyspaceOptions, MIN_MEMORY_BUDGET, RecoveryMode};
 use crate::reducer::Reducer;
-use crate::vfs::{Access, Fs, Layer, MemoryFs};
+use crate::vfs::{Access, Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
 
 const PATH: &str = "/db";
 /// The most bytes of one change.
@@ -27,11 +28,16 @@ const MOST_BYTES: usize = 64;
 const CUT: u8 = 192;
 /// So many keys that there were are looked for.
 const KEYS: u32 = 40;
+/// Keyspaces that a sorted load of the log is to be put into,
+const LOADED: [&str; 2] = ["loaded lsm", "loaded skip"];
+/// and one that the log has a clear of.
+const CLEARED: &str = "cleared btree";
 
 /// The database before it is changed.
 static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
     let fs = MemoryFs::new();
     make(&fs).expect("a sample can be made");
+    let fs = killed(&fs).expect("it can be written to");
     let used = |bytes: Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).map_or(1, |at| at + 1);
     let bytes = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
     let files = fs.files().into_iter().map(|(path, bytes)| (path, used(bytes))).collect();
@@ -48,14 +54,31 @@ struct Sample {
 
 /// Changes a database as the input says, and uses what is left of it.
 pub(super) fn changed(input: &[u8]) {
+    let Some((&how, mut rest)) = input.split_first() else { return };
+    let how = How { read_only: how & 1 != 0, tolerant: how & 2 != 0 };
     let fs = SAMPLE.fs.fork();
     let mut changed = Vec::new();
-    let mut rest = input;
     while let Some(change) = Change::take(&mut rest) {
         change.apply(&fs).expect("memory takes it");
         changed.push(change.path);
     }
-    refused_or(used(&fs, &changed));
+    let before = how.read_only.then(|| fs.files());
+    refused_or(used(&fs, how, &changed));
+    assert!(before.is_none_or(|before| before == fs.files()), "it was opened for reading only");
+}
+
+/// How a database is opened.
+#[derive(Clone, Copy)]
+struct How {
+    read_only: bool,
+    tolerant: bool,
+}
+
+impl How {
+    fn builder(self, fs: &MemoryFs) -> DatabaseBuilder {
+        let mode = if self.tolerant { RecoveryMode::Tolerant } else { RecoveryMode::Strict };
+        builder(Arc::new(fs.clone())).read_only(self.read_only).recovery(mode)
+    }
 }
 
 /// What becomes of a file.
@@ -91,18 +114,26 @@ impl<'a> Change<'a> {
     }
 }
 
-fn builder(fs: &MemoryFs) -> DatabaseBuilder {
+fn builder(fs: Arc<dyn Fs>) -> DatabaseBuilder {
     Database::builder(PATH)
-        .file_system(Arc::new(fs.clone()))
+        .file_system(fs)
         .memory_budget(MIN_MEMORY_BUDGET)
         .background_threads(1)
         .log_layer(Layer::Positional)
 }
 
-/// The keyspaces: every engine, files that lend their bytes and others, and what an LSM-tree may have besides.
-fn keyspaces() -> [(&'static str, KeyspaceOptions); 7] {
+/// The keyspaces: every engine, files that lend their bytes and others, what an LSM-tree may have besides, and every compression that is
+/// compiled in.
+fn keyspaces() -> Vec<(&'static str, KeyspaceOptions)> {
     let blocks = Layer::BlockCache { block_size: 4096, pages: 16 };
-    [
+    let positional = || KeyspaceOptions::lsm().layer(Layer::Positional).data_block_size(512);
+    let packed = [
+        ("snappy", Compression::Snappy),
+        ("zstd", Compression::Zstd { level: 3, dictionary: false }),
+        ("zstd with dictionaries", Compression::Zstd { level: 3, dictionary: true }),
+    ];
+    let packed = packed.into_iter().filter(|(_, compression)| compression.is_available());
+    let mut keyspaces = vec![
         ("lsm", KeyspaceOptions::lsm().layer(Layer::Mmap).data_block_size(512)),
         (
             "values",
@@ -116,7 +147,12 @@ fn keyspaces() -> [(&'static str, KeyspaceOptions); 7] {
         ("mapped btree", KeyspaceOptions::btree().layer(Layer::Mmap)),
         ("skip", KeyspaceOptions::skip().layer(Layer::Positional).reducer(Reducer::Concat)),
         ("mapped skip", KeyspaceOptions::skip().layer(Layer::Mmap).step_unit(2)),
-    ]
+        (LOADED[0], positional()),
+        (LOADED[1], KeyspaceOptions::skip().layer(Layer::Positional)),
+        (CLEARED, KeyspaceOptions::btree().layer(Layer::Positional)),
+    ];
+    keyspaces.extend(packed.map(|(name, packed)| (name, positional().compression(&[packed]))));
+    keyspaces
 }
 
 fn key(number: u32) -> String {
@@ -125,7 +161,7 @@ fn key(number: u32) -> String {
 
 /// Writes of all kinds: in files of all kinds, and in the log.
 fn make(fs: &MemoryFs) -> Result<()> {
-    let db = builder(fs).open()?;
+    let db = builder(Arc::new(fs.clone())).open()?;
     for (name, options) in keyspaces() {
         let keyspace = db.keyspace(name, options)?;
         for number in 0..KEYS {
@@ -152,13 +188,39 @@ fn make(fs: &MemoryFs) -> Result<()> {
     db.close()
 }
 
+/// The same, written to again and left as by a kill. What is loaded and cleared is in the log alone, because nothing can be written to
+/// what says of files that they count.
+fn killed(fs: &MemoryFs) -> Result<MemoryFs> {
+    let faults = FaultFs::new(Arc::new(fs.clone()));
+    let db = builder(Arc::new(faults.clone())).open()?;
+    db.settle()?;
+    for name in ["manifest", "tree"] {
+        let full = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
+        faults.arm(Fault { name_contains: name.into(), times: Times::Always, ..full });
+    }
+    for name in LOADED {
+        let records = (0..KEYS).map(|number| (key(2 * number), vec![b'l'; 30]));
+        let loaded = db.open_keyspace(name)?.load_sorted(records);
+        let error = loaded.expect_err("the manifest cannot name what was loaded");
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    }
+    db.open_keyspace(CLEARED)?.clear()?;
+    for name in LOADED.into_iter().chain([CLEARED]) {
+        db.open_keyspace(name)?.put("after", "it")?;
+    }
+    let left = fs.fork();
+    faults.disarm();
+    db.close()?;
+    Ok(left)
+}
+
 /// What was given, unless it was refused. A panic in the background is one here.
 fn refused_or<T>(result: Result<T>) -> Option<T> {
     let error = match result {
         Ok(given) => return Some(given),
         Err(error) => error,
     };
-    assert!(!error.to_string().contains("panicked"), "{error}");
+    assert!(!error.to_string().contains("panic"), "{error}");
     let is_likely = matches!(
         error.kind(),
         ErrorKind::Corruption
@@ -168,14 +230,15 @@ fn refused_or<T>(result: Result<T>) -> Option<T> {
             | ErrorKind::Unsupported
             | ErrorKind::Poisoned
             | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
     );
     assert!(is_likely, "bytes are no reason for {:?}: {error}", error.kind());
     None
 }
 
 /// Does with a database whatever can be done, of which these files were `changed`; with a keyspace that has none of them it is not much.
-fn used(fs: &MemoryFs, changed: &[&Path]) -> Result<()> {
-    let db = builder(fs).open()?;
+fn used(fs: &MemoryFs, how: How, changed: &[&Path]) -> Result<()> {
+    let db = how.builder(fs).open()?;
     let names = db.keyspaces().into_iter().map(|keyspace| keyspace.name);
     let keyspaces: Vec<_> = names.filter_map(|name| refused_or(db.open_keyspace(&name))).collect();
     let (changed, others): (Vec<_>, Vec<_>) =
@@ -247,7 +310,8 @@ fn walk<T>(items: impl Iterator<Item = Result<T>>) {
     assert!(read <= SAMPLE.bytes, "{read} records of {} bytes", SAMPLE.bytes);
 }
 
-/// Changes to begin with: some to the front, the middle and the end of each file, and to the fronts of its pages.
+/// Changes to begin with: some to the front, the middle and the end of each file, and to the fronts of its pages, each opened in
+/// another way than the one before.
 #[cfg(test)]
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let change = |file: usize, offset: usize, bytes: &[u8]| {
@@ -267,5 +331,23 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         );
         seeds.extend((4096..*used).step_by(4096).map(|page| change(file, page + 6, &[1; 3])));
     }
-    seeds
+    (0..4).cycle().zip(seeds).map(|(how, changes)| [&[how][..], &changes].concat()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_the_sample_has_loads_and_a_clear() {
+        let db = How { read_only: true, tolerant: false }.builder(&SAMPLE.fs).open().unwrap();
+        assert!(db.recovery().replayed_batches > 0, "{:?}", db.recovery());
+        for name in LOADED {
+            let loaded = db.open_keyspace(name).unwrap();
+            assert_eq!(loaded.get(key(2)).unwrap().as_deref(), Some(&[b'l'; 30][..]));
+            assert_eq!(loaded.get("after").unwrap().as_deref(), Some(&b"it"[..]));
+        }
+        assert_eq!(db.open_keyspace(CLEARED).unwrap().count().unwrap(), 1);
+        assert!(db.verify().unwrap().problems.is_empty());
+    }
 }

@@ -63,6 +63,8 @@ entry_points! {
     log_tail => |bytes| twice(log::fuzzing::log_tail, bytes);
     /// What a record of the log says.
     log_writes => commit::fuzzing::writes;
+    /// What the log says of a sorted load.
+    log_load => loads;
     /// A file of an edit log, as catalog and manifests are.
     edit_log => |bytes| twice(log::fuzzing::edit_log, bytes);
     /// What the catalog says.
@@ -103,6 +105,11 @@ entry_points! {
 
 fn segment_of_the_log(bytes: &[u8]) {
     log::fuzzing::segment(bytes, commit::fuzzing::writes);
+}
+
+fn loads(bytes: &[u8]) {
+    lsm::fuzzing::load(bytes);
+    skip::fuzzing::load(bytes);
 }
 
 fn filter_of_a_table(bytes: &[u8]) {

@@ -71,7 +71,7 @@ impl Loaded {
     }
 }
 
-fn encode(tables: &[(u64, TableSummary)]) -> Vec<u8> {
+pub(super) fn encode(tables: &[(u64, TableSummary)]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, tables.len() as u64);
     for (id, summary) in tables {
@@ -82,7 +82,7 @@ fn encode(tables: &[(u64, TableSummary)]) -> Vec<u8> {
 }
 
 /// Ids and lengths; `None` if that cannot be.
-fn decode(mut bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
+pub(super) fn decode(mut bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     let bytes = &mut bytes;
     let count = varint::take(bytes)?;
     let tables: Option<Vec<_>> =

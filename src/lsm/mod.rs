@@ -4,6 +4,8 @@
 mod compaction;
 mod cursor;
 mod earlier;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod load;
 mod lookups;
 mod merging;

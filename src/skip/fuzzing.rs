@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::block::{self, Block, Damage, Place};
 use super::file::SortedFile;
 use super::footer::Footer;
+use super::load::Loaded;
 use super::manifest::Contents;
 use super::verify::verify;
+use crate::base::key::MAX_SEQNO;
 use crate::base::{Kind, Trailer};
 use crate::cache::BlockCache;
 use crate::iter::EntryCursor;
@@ -25,6 +27,16 @@ const KEYS: [&[u8]; 5] = [b"", b"key 01", b"key 03", b"k", b"\xff\xff"];
 pub(crate) fn manifest(bytes: &[u8]) {
     let Some(contents) = Contents::decode(bytes) else { return };
     assert_eq!(Contents::decode(&contents.encode()), Some(contents));
+}
+
+/// What the log says of a sorted load: what can be read is written and read again, and is the same.
+pub(crate) fn load(bytes: &[u8]) {
+    let Some(loaded) = Loaded::decode(bytes) else { return };
+    assert_eq!(Loaded::decode(&loaded.encode()), Some(loaded));
+    for seqno in [1, SEQNO, MAX_SEQNO] {
+        let meta = loaded.meta(seqno);
+        assert!((meta.id, meta.after + 1, meta.to) == (loaded.id, seqno, seqno) && !meta.is_base);
+    }
 }
 
 /// A block.
@@ -154,6 +166,7 @@ pub(crate) mod seeds {
     use super::super::part::PartMeta;
     use super::super::writer::{Shape, Writer};
     use super::*;
+    use crate::base::varint;
 
     pub(crate) fn manifests() -> Vec<Vec<u8>> {
         let part = |id, is_base, after, to| PartMeta {
@@ -168,6 +181,16 @@ pub(crate) mod seeds {
         let contents =
             |parts: &[PartMeta]| Contents { persisted: 95, next_id: 8, parts: parts.to_vec() };
         vec![contents(&[]).encode(), contents(&parts[2..]).encode(), contents(&parts).encode()]
+    }
+
+    pub(crate) fn loads() -> Vec<Vec<u8>> {
+        let loads = [[7, 4000, 30], [300, 1 << 40, 1 << 30], [1, 0, 0]];
+        let bytes = |load: [u64; 3]| {
+            let mut out = Vec::new();
+            load.into_iter().for_each(|number| varint::put(&mut out, number));
+            out
+        };
+        loads.map(bytes).to_vec()
     }
 
     /// Records in order, two of each key if they have trailers.

@@ -27,7 +27,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    fn encode(self) -> Vec<u8> {
+    pub(super) fn encode(self) -> Vec<u8> {
         let mut out = Vec::new();
         [self.id, self.len, self.records].into_iter().for_each(|n| varint::put(&mut out, n));
         out

@@ -1,10 +1,14 @@
 //! What fuzzers do with keys and values of typed keyspaces: what can be read is written and read again, and is the same.
 
 use std::cmp::Reverse;
+#[cfg(feature = "serde")]
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+#[cfg(feature = "serde")]
+use super::Serde;
 use super::{Buffer, Compressed, KeyCodec, KeyReader, KeyWriter, ValueCodec};
 use crate::base::Slice;
 
@@ -37,6 +41,13 @@ pub(crate) fn value(bytes: &[u8]) {
     value_of::<f32>(bytes);
     value_of::<Compressed<Vec<u8>>>(bytes);
     value_of::<Option<Compressed<Compressed<String>>>>(bytes);
+    #[cfg(feature = "serde")]
+    {
+        value_of::<Serde<(u64, String, Option<Vec<i32>>)>>(bytes);
+        value_of::<Serde<BTreeMap<String, Vec<(i64, f64)>>>>(bytes);
+        value_of::<Serde<Vec<Result<Box<[u8]>, char>>>>(bytes);
+        value_of::<Compressed<Serde<Vec<BTreeMap<u8, bool>>>>>(bytes);
+    }
 }
 
 fn value_of<V: ValueCodec + Debug>(bytes: &[u8]) {
@@ -79,12 +90,22 @@ pub(crate) mod seeds {
             value.encode(&mut out).unwrap();
             out.to_vec()
         }
-        vec![
+        #[cfg(feature = "serde")]
+        let serde = [
+            bytes(Serde((300_u64, "text".to_owned(), Some(vec![-1, i32::MAX])))),
+            bytes(Serde(BTreeMap::from([("a".to_owned(), vec![(-7_i64, 0.5_f64)])]))),
+            bytes(Serde(vec![Ok(Box::<[u8]>::from([1, 2])), Err('ä')])),
+            bytes(Compressed(Serde(vec![BTreeMap::from([(1_u8, true), (2, false)]); 50]))),
+        ];
+        #[cfg(not(feature = "serde"))]
+        let serde = [];
+        let plain = [
             bytes("text".to_owned()),
             bytes(Some(7_u64)),
             bytes(1.5_f32),
             bytes(Compressed(vec![7_u8; 300])),
             bytes(Some(Compressed(Compressed("to and fro, ".repeat(40))))),
-        ]
+        ];
+        plain.into_iter().chain(serde).collect()
     }
 }

@@ -117,6 +117,7 @@ fn targets() -> Vec<Target> {
         filter: filters(),
         lsm_manifest: lsm::version::fuzzing::seeds::manifests(),
         log_writes: writes.clone(),
+        log_load: [lsm::fuzzing::seeds::loads(), skip::fuzzing::seeds::loads()].concat(),
         catalog: catalog::fuzzing::seeds::catalogs(),
         hash_manifest: hash::fuzzing::seeds::manifests(),
         hash_record: hash::fuzzing::seeds::records(),
