@@ -782,19 +782,17 @@ mod tests {
         let (fs, _) = faulty();
         let layer = Layer::Direct { block_size: 4096 };
         let file = fs.create(Path::new("raw"), layer).unwrap();
-        let arm = || fs.arm(Fault::new(Operation::Read, Effect::Stale));
         let block = |byte: u8| {
             let mut block = AlignedBuf::zeroed(4096);
             block.fill(byte);
             block
         };
-        arm();
+        fs.arm(Fault::new(Operation::Read, Effect::Stale));
         for byte in [1, 2] {
             file.write_at(4096, &block(byte)).unwrap();
         }
         file.truncate(5000).unwrap();
         file.write_at(4096, &block(3)).unwrap();
-        arm();
         let read = file.view(4096..8192).unwrap();
         assert_eq!((&read[..904], &read[904..]), (&[2; 904][..], &[0; 3192][..]));
         assert_eq!(*file.view(4096..8192).unwrap(), [3; 4096]);
