@@ -124,6 +124,8 @@ pub enum Effect {
     /// What is read is what was there before it was last written, sector by sector, as from a disk that has forgotten a write; where nothing was
     /// written since this was armed, it is the right bytes. On other calls, nothing.
     Stale,
+    /// A panic, and nothing was done.
+    Panic,
 }
 
 /// Bytes of what a disk writes whole or not at all.
@@ -352,6 +354,9 @@ impl<'a> Call<'a> {
             Some(Effect::Fail(errno)) => Err(self.error(errno)),
             Some(Effect::FailDone(errno)) => whole().and(Err(self.error(errno))),
             Some(Effect::FailShort(bytes, errno)) => part(bytes).and(Err(self.error(errno))),
+            Some(Effect::Panic) => {
+                panic!("{} of {:?} panics on purpose", self.operation, self.paths[0])
+            }
         }
     }
 
@@ -775,6 +780,18 @@ mod tests {
         arm();
         assert_eq!(bytes(&*made), [0; 3]);
         assert_eq!(fs.fired(), 4);
+    }
+
+    #[test]
+    fn a_call_that_panics_has_done_nothing() {
+        let (fs, log) = faulty();
+        fs.arm(Fault { after: 1, ..Fault::new(Operation::Write, Effect::Panic) });
+        log.write_at(0, b"A").unwrap();
+        let panics = || log.write_at(1, b"B");
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+        assert_eq!(crate::sync::message(&*panic), "write of \"log-1\" panics on purpose");
+        assert_eq!((bytes(&*log), fs.fired()), (b"Abcdef".to_vec(), 1));
+        log.write_at(1, b"B").unwrap();
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn effect_name(effect: Effect) -> String {
         Effect::Misplace(_) => "misplaced".into(),
         Effect::Stale => "stale".into(),
         Effect::Delay(time) => format!("delay-{}", time.as_millis()),
+        Effect::Panic => "panic".into(),
     }
 }
 

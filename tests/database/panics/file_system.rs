@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use turbidite::vfs::{Fs, MemoryFs, PowerCut};
+use turbidite::vfs::{Effect, Fault, FaultFs, Fs, MemoryFs, Operation, PowerCut};
 use turbidite::{
     Database, Durability, EngineKind, ErrorKind, Keyspace, KeyspaceOptions, Layer, Result,
 };
 
-use super::panicking_fs::PanickingFs;
 use super::{PATH, caught, watched};
 use crate::setup::{ENGINES, NAME, options};
 
@@ -36,7 +35,7 @@ impl Setting {
 struct Run {
     setting: Setting,
     memory: MemoryFs,
-    fs: PanickingFs,
+    fs: FaultFs,
     /// What was acknowledged, and the key whose write may be there or not.
     acknowledged: BTreeMap<String, Vec<u8>>,
     open: Vec<String>,
@@ -44,9 +43,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(setting: Setting, panics_at: u64) -> Self {
+    fn new(setting: Setting) -> Self {
         let memory = MemoryFs::traced();
-        let fs = PanickingFs::new(Arc::new(memory.clone()), panics_at);
+        let fs = FaultFs::new(Arc::new(memory.clone()));
         let (acknowledged, open) = (BTreeMap::new(), Vec::new());
         Self { setting, memory, fs, acknowledged, open, has_ended_badly: false }
     }
@@ -158,8 +157,10 @@ impl Run {
     }
 }
 
-fn panic_at(setting: Setting, at: u64) {
-    let mut run = Run::new(setting, at);
+/// Has the call of this kind panic that comes after so many others.
+fn panic_at(setting: Setting, operation: Operation, after: u64) {
+    let mut run = Run::new(setting);
+    run.fs.arm(Fault { after, ..Fault::new(operation, Effect::Panic) });
     let left = run.work();
     let killed = run.memory.image(run.memory.operations(), PowerCut::KeepAll);
     run.check_reopened(killed);
@@ -169,18 +170,22 @@ fn panic_at(setting: Setting, at: u64) {
     caught(|| drop(left));
 }
 
-/// How many calls a workload makes in which all is well.
-fn calls(setting: Setting) -> u64 {
-    let mut run = Run::new(setting, u64::MAX);
+/// How many calls of each kind a workload makes in which all is well.
+fn calls(setting: Setting) -> [(Operation, u64); 12] {
+    let mut run = Run::new(setting);
     assert!(run.work().is_some() && !run.has_ended_badly);
-    run.fs.calls()
+    Operation::ALL.map(|operation| (operation, run.fs.calls(operation)))
 }
 
 fn panic_everywhere(setting: Setting) {
     let calls = calls(setting);
-    assert!(calls > 60, "{setting:?}: {calls} calls");
-    for at in 0..calls {
-        watched(&format!("{setting:?} with a panic at call {at}"), move || panic_at(setting, at));
+    let count: u64 = calls.iter().map(|(_, calls)| calls).sum();
+    assert!(count > 60, "{setting:?}: {count} calls");
+    for (operation, calls) in calls {
+        for after in 0..calls {
+            let what = format!("{setting:?} with a panic after {after} calls of {operation}");
+            watched(&what, move || panic_at(setting, operation, after));
+        }
     }
 }
 

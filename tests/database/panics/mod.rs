@@ -5,7 +5,6 @@
 //! are refused. Nothing hangs, and nothing that was acknowledged is lost. What a listener may do is in `events.rs`.
 
 mod file_system;
-mod panicking_fs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
