@@ -98,6 +98,16 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<turbidite_records::Error> for Failure {
+    fn from(error: turbidite_records::Error) -> Self {
+        let exit = match error {
+            turbidite_records::Error::Io { .. } => Exit::Io,
+            turbidite_records::Error::Invalid(_) => Exit::Usage,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
 impl From<Panicked> for Failure {
     fn from(panicked: Panicked) -> Self {
         Self::new(Exit::Other, panicked.to_string())

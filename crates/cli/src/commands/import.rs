@@ -9,14 +9,15 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use turbidite::EngineKind;
+use turbidite_records::{Format, Lines, Parser, Piece};
 
 use crate::arguments::{DatabaseArguments, NewKeyspaceArguments};
 use crate::durability::LogArguments;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Figures};
 use crate::progress::Progress;
+use crate::records::Loader;
 use crate::records::order::Order;
-use crate::records::{Format, Lines, Loader, Parser, Piece};
 use crate::size::{Bytes, Count, ratio};
 
 /// Load a file of records

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use turbidite::{Batch, Database, Keyspace};
+use turbidite_records::Ending;
 
-use super::lines::Ending;
 use super::order::{Entry, Order};
 use crate::failure::Result;
 

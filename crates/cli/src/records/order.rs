@@ -16,8 +16,8 @@
 //! and comes with the last batch of the new one.
 
 use turbidite::{Database, Error, ErrorKind, Keyspace};
+use turbidite_records::Ending;
 
-use super::lines::Ending;
 use crate::durability::LogArguments;
 use crate::engine::{self, Engine, EngineArguments};
 use crate::failure::{Failure, Result};

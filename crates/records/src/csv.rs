@@ -6,7 +6,7 @@
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
 
 use super::lines::Lines;
-use crate::failure::Result;
+use crate::error::Result;
 
 /// Reads records and keeps the fields of the latest.
 pub(crate) struct Csv {

@@ -5,11 +5,11 @@ use clap::ValueEnum;
 use super::csv::Csv;
 use super::jsonl;
 use super::lines::{Ending, Lines};
-use crate::failure::{Failure, Result};
+use crate::error::{Error, Result};
 
 /// The form of a file of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Lines cut at a separator, no quoting
     Tsv,
     /// Comma separated values, quoted where needed (RFC 4180)
@@ -20,7 +20,7 @@ pub(crate) enum Format {
 
 /// What a piece of the input is.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Piece {
+pub enum Piece {
     /// Text that is no record.
     Verbatim,
     /// A record with this key.
@@ -46,7 +46,7 @@ enum Syntax {
 }
 
 /// Reads pieces off an input.
-pub(crate) struct Parser {
+pub struct Parser {
     lines: Lines,
     syntax: Syntax,
     key: Key,
@@ -55,8 +55,11 @@ pub(crate) struct Parser {
 
 impl Parser {
     /// Starts to read `lines`. What stands in front of the first record (a byte order mark, a header)
-    /// is read already and handed out as the second part.
-    pub(crate) fn new(
+    /// is read already and handed out as the second part. `key` is the name or the number of a column, the name of a field, or `line`.
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` if there is no header where there should be one, or no such key.
+    pub fn new(
         mut lines: Lines,
         format: Format,
         separator: Option<u8>,
@@ -83,17 +86,22 @@ impl Parser {
     }
 
     /// The line on which the latest piece starts, from 1.
-    pub(crate) fn line(&self) -> u64 {
+    #[must_use]
+    pub fn line(&self) -> u64 {
         self.line
     }
 
     /// How many bytes of the input were read.
-    pub(crate) fn bytes(&self) -> u64 {
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         self.lines.bytes()
     }
 
     /// Reads the next piece into `raw`, with its line ending. `None` at the end of the input.
-    pub(crate) fn next(&mut self, raw: &mut Vec<u8>) -> Result<Option<Piece>> {
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` if a record is too long.
+    pub fn next(&mut self, raw: &mut Vec<u8>) -> Result<Option<Piece>> {
         raw.clear();
         self.line = self.lines.number() + 1;
         if !self.lines.append(raw)? {
@@ -138,7 +146,7 @@ impl Parser {
 /// Reads the header into `raw` and gives the names of the columns.
 fn read_header(lines: &mut Lines, syntax: &mut Syntax, raw: &mut Vec<u8>) -> Result<Vec<Vec<u8>>> {
     if !lines.append(raw)? {
-        return Err(Failure::usage("the input is empty: it has no header"));
+        return Err(Error::invalid("the input is empty: it has no header"));
     }
     match syntax {
         Syntax::Tsv { separator } => {
@@ -147,10 +155,10 @@ fn read_header(lines: &mut Lines, syntax: &mut Syntax, raw: &mut Vec<u8>) -> Res
         }
         Syntax::Csv(csv) => {
             let read = csv.read(lines, raw)?;
-            read.map_err(|reason| Failure::usage(format!("line 1: {reason}")))?;
+            read.map_err(|reason| Error::invalid(format!("line 1: {reason}")))?;
             Ok(csv.fields().map(<[u8]>::to_vec).collect())
         }
-        Syntax::Jsonl => Err(Failure::usage("JSON Lines have no header")),
+        Syntax::Jsonl => Err(Error::invalid("JSON Lines have no header")),
     }
 }
 
@@ -171,9 +179,9 @@ fn find_key(format: Format, key: &str, names: Option<&Vec<Vec<u8>>>) -> Result<K
             Ok(Key::Column(number - 1))
         }
         _ if names.is_some() => {
-            Err(Failure::usage(format!("the header has no column {key:?}, by name or by number")))
+            Err(Error::invalid(format!("the header has no column {key:?}, by name or by number")))
         }
-        _ => Err(Failure::usage(format!(
+        _ => Err(Error::invalid(format!(
             "{key:?} is no key: give the number of a column from 1, or `line`; names need a header"
         ))),
     }

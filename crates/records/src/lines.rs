@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, Result};
+use crate::error::{Error, Result};
 
 /// The longest record taken, in bytes: an input without line feeds must not fill the memory.
 const MAX_RECORD: usize = 256 << 20;
@@ -12,7 +12,7 @@ const MAX_RECORD: usize = 256 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads an input line by line.
-pub(crate) struct Lines {
+pub struct Lines {
     input: Box<dyn BufRead>,
     path: PathBuf,
     number: u64,
@@ -21,21 +21,26 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Opens a file, or standard input for `-`. Gives the length too, if it is known.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Option<u64>)> {
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn open(path: &Path) -> Result<(Self, Option<u64>)> {
         if path == Path::new("-") {
             return Ok((
                 Self::new(Box::new(io::stdin().lock()), Path::new("standard input")),
                 None,
             ));
         }
-        let failure = |error| Failure::io("open", path, &error);
+        let failure = |error| Error::io("open", path, error);
         let file = File::open(path).map_err(failure)?;
         let metadata = file.metadata().map_err(failure)?;
         let input = Box::new(BufReader::with_capacity(256 << 10, file));
         Ok((Self::new(input, path), metadata.is_file().then_some(metadata.len())))
     }
 
-    pub(crate) fn new(input: Box<dyn BufRead>, path: &Path) -> Self {
+    /// The lines of `input`, which errors call `path`.
+    #[must_use]
+    pub fn new(input: Box<dyn BufRead>, path: &Path) -> Self {
         Self { input, path: path.to_owned(), number: 0, bytes: 0 }
     }
 
@@ -51,8 +56,7 @@ impl Lines {
 
     /// Appends the byte order mark to `raw` if the input starts with one, and tells whether it does.
     pub(crate) fn take_byte_order_mark(&mut self, raw: &mut Vec<u8>) -> Result<bool> {
-        let start =
-            self.input.fill_buf().map_err(|error| Failure::io("read", &self.path, &error))?;
+        let start = self.input.fill_buf().map_err(|error| Error::io("read", &self.path, error))?;
         let marked = start.starts_with(BYTE_ORDER_MARK);
         if marked {
             self.input.consume(BYTE_ORDER_MARK.len());
@@ -68,12 +72,12 @@ impl Lines {
         let read = (&mut self.input)
             .take(room as u64)
             .read_until(b'\n', raw)
-            .map_err(|error| Failure::io("read", &self.path, &error))?;
+            .map_err(|error| Error::io("read", &self.path, error))?;
         self.number += u64::from(read > 0);
         self.bytes += read as u64;
         if raw.len() > MAX_RECORD {
             let (line, limit) = (self.number, MAX_RECORD >> 20);
-            return Err(Failure::usage(format!(
+            return Err(Error::invalid(format!(
                 "line {line}: the record that it is part of is longer than {limit} MiB"
             )));
         }
@@ -83,16 +87,19 @@ impl Lines {
 
 /// What ends a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// Nothing: it is the last one.
     None,
+    /// `\n`.
     LineFeed,
+    /// `\r\n`.
     CarriageReturnLineFeed,
 }
 
 impl Ending {
     /// Cuts the ending off a line.
-    pub(crate) fn cut(raw: &[u8]) -> (&[u8], Self) {
+    #[must_use]
+    pub fn cut(raw: &[u8]) -> (&[u8], Self) {
         if let Some(line) = raw.strip_suffix(b"\r\n") {
             (line, Self::CarriageReturnLineFeed)
         } else if let Some(line) = raw.strip_suffix(b"\n") {
@@ -102,7 +109,9 @@ impl Ending {
         }
     }
 
-    pub(crate) fn bytes(self) -> &'static [u8] {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(self) -> &'static [u8] {
         match self {
             Self::None => b"",
             Self::LineFeed => b"\n",
