@@ -66,6 +66,11 @@ impl Space {
         self.free.values().sum()
     }
 
+    pub(super) fn is_free(&self, page: u64) -> bool {
+        let run = self.free.range(..=page).next_back();
+        run.is_some_and(|(&at, &count)| page < at + count)
+    }
+
     /// How many pages are free or will be.
     pub(super) fn unused(&self) -> u64 {
         let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);

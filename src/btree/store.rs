@@ -436,12 +436,21 @@ impl Store {
         }
     }
 
-    /// Cuts free pages off the end of the file.
+    /// Cuts free pages off the end of the file; with `all`, until that makes the file no shorter. The list of free pages
+    /// does not hold up those before it: it is moved.
     fn cut_end(&self, writer: &mut Writer, all: bool) -> Result<()> {
-        if let Some(root) = writer.cut_end(all)? {
-            self.install(writer, &root, |_| {});
+        loop {
+            let end = writer.space().end();
+            if all && let Some(root) = writer.move_list_from_end()? {
+                self.install(writer, &root, |_| {});
+            }
+            if let Some(root) = writer.cut_end(all)? {
+                self.install(writer, &root, |_| {});
+            }
+            if !all || writer.space().end() >= end {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed, until that

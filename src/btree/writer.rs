@@ -348,11 +348,7 @@ impl Writer {
         let are_many = unused >= self.space.end() / CUT_SHARE && unused * page_size >= CUT_BYTES;
         let root = if unused > 0 && (all || are_many) {
             self.space.cut_end();
-            // The last list of free pages may still be read by those who have the tree of this version.
-            self.version += 1;
-            let Meta { top, counts, persisted, reach, .. } = self.meta;
-            let same = Rewritten { top, counts, is_complete: true };
-            Some(self.commit(&same, persisted, reach)?)
+            Some(self.commit_same()?)
         } else {
             None
         };
@@ -361,6 +357,30 @@ impl Writer {
             self.cut_off(end);
         }
         Ok(root)
+    }
+
+    /// Moves the list of free pages to the front, if the file ends with it and free pages lie right before it. `None` if
+    /// there is nothing to move.
+    pub(super) fn move_list_from_end(&mut self) -> Result<Option<Arc<Root>>> {
+        self.check_known()?;
+        self.release();
+        let Some(list) = self.meta.free else { return Ok(None) };
+        let pages = overflow_pages(list.len, self.file.page_size());
+        let ends_file = list.page + pages == self.space.end();
+        let has_place = self.space.place(pages).is_some_and(|place| place < list.page);
+        if !(ends_file && has_place && self.space.is_free(list.page - 1)) {
+            return Ok(None);
+        }
+        self.commit_same().map(Some)
+    }
+
+    /// Makes the tree what the file holds once more, with another list of free pages.
+    fn commit_same(&mut self) -> Result<Arc<Root>> {
+        // The last list may still be read by those who have the tree of this version.
+        self.version += 1;
+        let Meta { top, counts, persisted, reach, .. } = self.meta;
+        let same = Rewritten { top, counts, is_complete: true };
+        self.commit(&same, persisted, reach)
     }
 
     /// Gives back what is reserved behind `end`. If that cannot be done now, it is done another time.

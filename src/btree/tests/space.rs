@@ -87,6 +87,23 @@ fn what_is_deleted_is_given_back() {
 }
 
 #[test]
+fn nothing_but_the_tree_is_left_by_compacting() {
+    for kept in 2..40 {
+        let (db, keyspace) = filled(shuffled(COUNT / 8));
+        for number in shuffled(COUNT / 8).filter(|number| !number.is_multiple_of(kept)) {
+            keyspace.delete(format!("{number:016}")).unwrap();
+        }
+        keyspace.compact().unwrap();
+        check_clean(&db);
+        let tree = keyspace.stats().tree.unwrap();
+        // Two meta pages, and a list of the pages that are free, before it and after it was written.
+        let pages = tree.leaves + tree.inner_nodes + 4;
+        let most = (pages + pages / 64) * 4096;
+        assert!(disk(&keyspace) <= most, "{} bytes, {most} at most: {kept}", disk(&keyspace));
+    }
+}
+
+#[test]
 fn leaves_that_are_thinned_out_are_merged_without_compacting() {
     let (db, keyspace) = filled(0..COUNT);
     let before = keyspace.stats().tree.unwrap().leaves;
