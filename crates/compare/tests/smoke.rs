@@ -270,3 +270,35 @@ fn a_row_that_has_failed_often_enough_is_not_tried_again() {
     let (code, said) = run(&["--again"]);
     assert!(code == Some(6) && said.contains("1 runs failed"), "{said}");
 }
+
+#[test]
+fn a_row_that_takes_too_long_is_not_tried_again_by_the_same_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let tool = dir.path().join("tkrzw_dbm_perf");
+    fs::write(&tool, "#!/bin/sh\n[ \"$1\" = --version ] || exec sleep 600\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let results = dir.path().join("results");
+    let run = |limit: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_turbidite-compare"))
+            .args(["run", "files", "--scale", "quick", "--rows", "hash-mmap/tkrzw"])
+            .args([&format!("--limit={limit}"), "--dir"])
+            .arg(&results)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    for failed in 1..=2 {
+        let (code, said) = run("0.01");
+        assert!(code == Some(6) && said.contains("1 runs failed"), "{said}");
+        assert!(said.contains("took longer than 0.01 minutes"), "{said}");
+        assert!(said.contains(": 1 runs in"), "{said}");
+        let lines = fs::read_to_string(results.join("files.jsonl")).unwrap();
+        assert_eq!(lines.lines().count(), failed);
+    }
+    for wrong in ["0", "-1", "NaN", "inf", "1e9", "soon"] {
+        let (code, said) = run(wrong);
+        assert!(code == Some(2) && said.contains("such as 30 or 0.5"), "{wrong}: {said}");
+    }
+}

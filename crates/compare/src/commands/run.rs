@@ -49,9 +49,9 @@ pub(crate) struct Arguments {
     /// Where systems have their files while they run: on the device that is to be measured [default: data in --dir]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// End a run that takes longer than so many minutes: it counts as failed
-    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    limit: Option<u64>,
+    /// End a run that takes longer than so many minutes: it counts as failed, and this command does not run its row again
+    #[arg(long, value_name = "MINUTES", value_parser = minutes)]
+    limit: Option<Duration>,
     /// Try rows once more that have failed as often as they are to be run
     #[arg(long)]
     again: bool,
@@ -83,7 +83,7 @@ impl Arguments {
             selection: &selection,
             data: &data,
             build: &driver::build()?,
-            limit: self.limit.map(|minutes| Duration::from_secs(60 * minutes)),
+            limit: self.limit,
             again: self.again,
         };
         let mut failures = Vec::new();
@@ -120,6 +120,14 @@ impl Arguments {
         let lock = results::lock(&marker, "--data")?;
         Ok(Some((path.clone(), lock)))
     }
+}
+
+/// A time in minutes, of which there may be parts.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let is_possible = |minutes: &f64| *minutes > 0.0 && *minutes <= 10_000.0;
+    let minutes = text.parse().ok().filter(is_possible);
+    let minutes = minutes.ok_or("give minutes, above 0 and up to 10000, such as 30 or 0.5")?;
+    Ok(Duration::from_secs_f64(60.0 * minutes))
 }
 
 /// Writes to standard output. That a reader has had enough is no error.

@@ -1,7 +1,7 @@
 //! Runs the rows of a table: those of one workload in turns, A B A B, so that what changes on the machine meets all of them;
 //! each in a process of its own, so that none finds the caches of another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) struct Driver<'a> {
     pub(crate) data: &'a Path,
     /// Which build of this program this is.
     pub(crate) build: &'a str,
-    /// A run that takes longer is ended, and counts as failed.
+    /// A run that takes longer is ended, and counts as failed; its row is not run again with this limit.
     pub(crate) limit: Option<Duration>,
     /// Whether rows that have failed as often as they are to be run are tried once more.
     pub(crate) again: bool,
@@ -50,19 +50,28 @@ impl Driver<'_> {
         self.tell_given_up(table, &left, &known);
         let mut progress = Progress::new(table.name, self.scale, left.clone());
         let mut failures = Vec::new();
+        let mut too_long = BTreeSet::new();
         for group in left.chunk_by(|a, b| a.0.workload == b.0.workload) {
             let most = group.iter().map(|(_, runs)| *runs).max().unwrap_or(0);
             for round in 0..most {
-                for &(row, _) in group.iter().filter(|(_, runs)| round < *runs) {
+                for &(row, runs) in group {
+                    if round >= runs || too_long.contains(&row.id) {
+                        continue;
+                    }
                     let before = self.ends(row, &known).0;
                     progress.tell(row, (before + 1, row.rounds), &known);
                     let (record, failure) = self.run_row(row)?;
                     self.results.add(table.name, &record)?;
+                    let seconds = Duration::from_secs_f64(record.seconds);
                     // What a run has left that had to be ended.
                     child::clear(&self.data.join(SYSTEM))?;
                     known.push(record);
                     progress.ended(row);
                     let Some(failure) = failure else { continue };
+                    if self.limit.is_some_and(|limit| seconds >= limit) {
+                        too_long.insert(&row.id);
+                        progress.given_up(row);
+                    }
                     if failure.exit() == Exit::Io {
                         return Err(failure);
                     }

@@ -46,6 +46,13 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// `row` is not run any more.
+    pub(super) fn given_up(&mut self, row: &Row) {
+        if let Some(place) = self.left.iter().position(|(known, _)| known.id == row.id) {
+            self.all -= self.left.remove(place).1;
+        }
+    }
+
     pub(super) fn end(&self) {
         let seconds = in_words(self.start.elapsed());
         anstream::eprintln!("turbidite-compare: {}: {} runs in {seconds}", self.table, self.all);
