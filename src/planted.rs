@@ -214,6 +214,8 @@ bugs! {
 
     // ---- file layers ----
 
+    /// Files that a crash has left and nothing names are kept. Seen by: crash, faults and kill, as bytes that nobody knows of.
+    KeepLeftovers,
     /// Tables, value files, segments, checkpoints and sorted files are not synced when they are complete. Seen by: crash.
     SkipFileSync,
     /// An appender drops a buffer that is exactly full in place of writing it. Seen by: model, crash.

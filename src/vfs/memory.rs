@@ -27,7 +27,7 @@ use self::trace::{DataChange, Image, Step, Trace};
 use super::aligned::AlignedBuf;
 use super::counters::{FileCounters, IoStats, Registry};
 use super::layer::Raw;
-use super::{Access, File, Fs, Hint, Layer, LockGuard, PathKind, View, direct, range};
+use super::{Access, Errno, File, Fs, Hint, Layer, LockGuard, PathKind, View, direct, range};
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 
@@ -62,8 +62,8 @@ struct Shared {
     space: Arc<Space>,
     read_only: AtomicBool,
     refuses_direct: AtomicBool,
-    /// A part of the name of the file whose next sync fails.
-    lost_sync: Mutex<Option<String>>,
+    /// A part of the name of the file whose next sync fails, and what it says then.
+    lost_sync: Mutex<Option<(String, Errno)>>,
     locks: Mutex<HashMap<NodeId, Holders>>,
     registry: Registry,
 }
@@ -231,11 +231,11 @@ impl MemoryFs {
         self.0.refuses_direct.store(refuse, Relaxed);
     }
 
-    /// Lets the next sync of a file fail whose name contains `name_contains`. As on a kernel that marks the
+    /// Lets the next sync of a file fail with `errno` whose name contains `name_contains`. As on a kernel that marks the
     /// pages clean, what was not synced then can be read but is on the disk in no image but
     /// [`KeepAll`](PowerCut::KeepAll), whatever later syncs say.
-    pub fn lose_sync(&self, name_contains: &str) {
-        *locked(&self.0.lost_sync) = Some(name_contains.to_owned());
+    pub fn lose_sync(&self, name_contains: &str, errno: Errno) {
+        *locked(&self.0.lost_sync) = Some((name_contains.to_owned(), errno));
     }
 
     /// Changes the byte at `offset` by exclusive or, behind the back of the trace: it is for file systems
@@ -613,10 +613,11 @@ impl MemoryFile {
         }
     }
 
-    /// Whether this sync is the one that [`MemoryFs::lose_sync`] asked to fail.
-    fn is_lost_sync(&self) -> bool {
+    /// What this sync says, if it is the one that [`MemoryFs::lose_sync`] asked to fail.
+    fn lost_sync(&self) -> Option<Errno> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        locked(&self.fs.lost_sync).take_if(|part| name.contains(&**part)).is_some()
+        let lost = locked(&self.fs.lost_sync).take_if(|(part, _)| name.contains(&**part));
+        lost.map(|(_, errno)| errno)
     }
 }
 
@@ -680,14 +681,14 @@ impl File for MemoryFile {
     }
 
     fn sync(&self) -> Result<()> {
-        let lost = self.is_lost_sync();
+        let lost = self.lost_sync();
         if let Some(trace) = &self.fs.trace {
             let id = self.node.id;
-            locked(trace).record(if lost { Step::SyncLost(id) } else { Step::Sync(id) });
+            let step = if lost.is_some() { Step::SyncLost(id) } else { Step::Sync(id) };
+            locked(trace).record(step);
         }
-        if lost {
-            let source = rustix::io::Errno::IO.into();
-            return Err(Error::io("sync", &self.path, None, source));
+        if let Some(errno) = lost {
+            return Err(Error::io("sync", &self.path, None, errno.into()));
         }
         self.counters.synced();
         Ok(())

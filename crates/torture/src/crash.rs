@@ -425,6 +425,10 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     if Fingerprint::of(&db).map_err(problem)? != state {
         return Err("reopening gives another state than there was when it was closed".into());
     }
+    let leftovers = history::leftovers(&db, || history::files(&case.image)).map_err(problem)?;
+    if let Some(leftovers) = leftovers {
+        return Err(leftovers);
+    }
     let report = db.verify().map_err(problem)?;
     match report.problems.first() {
         Some(error) => Err(format!("verify: {error:?}")),

@@ -47,6 +47,8 @@ const STORMS: u64 = 20;
 const SLOW: Duration = Duration::from_millis(1);
 /// How much room there is on disks that become full.
 const ROOMS: [u64; 3] = [0, 20_000, 200_000];
+/// What a sync says whose writes are lost: those that Linux keeps for it from the writing back.
+const LOST: [i32; 3] = [5, 28, 122];
 /// Parts of the names of files whose sync is lost.
 const SYNCED: [&str; 9] =
     [".table", ".values", ".log", "catalog", "manifest", ".data", ".index", "tree", ".sorted"];
@@ -71,6 +73,8 @@ pub enum Trouble {
         step: usize,
         /// A part of the name.
         name: &'static str,
+        /// What the sync says.
+        errno: i32,
     },
     /// From this step on the disk has room for so many bytes more, until it has as many as are wanted.
     Full {
@@ -109,7 +113,9 @@ impl Trouble {
         match self {
             Self::Call { operation, effect: Effect::Flip(_), .. } => format!("{operation} flip"),
             Self::Call { operation, effect, .. } => format!("{operation} {}", effect_name(effect)),
-            Self::LostSync { name, .. } => format!("sync lost:{}", name.trim_start_matches('.')),
+            Self::LostSync { name, errno, .. } => {
+                format!("sync lost:{}-{}", name.trim_start_matches('.'), errno_name(errno))
+            }
             Self::Full { .. } => "any full-disk".into(),
             Self::Storm { .. } => "any storm".into(),
             Self::Slow { .. } => "any slow".into(),
@@ -117,11 +123,17 @@ impl Trouble {
     }
 }
 
+fn errno_name(number: i32) -> &'static str {
+    ERRNOS.iter().find(|known| known.0 == number).map_or("errno", |known| known.1)
+}
+
+fn errno_named(name: &str) -> Option<i32> {
+    ERRNOS.iter().find(|known| known.1 == name).map(|known| known.0)
+}
+
 fn effect_name(effect: Effect) -> String {
     let name = |errno| match errno {
-        Errno::Raw(number) => {
-            ERRNOS.iter().find(|known| known.0 == number).map_or("errno", |known| known.1)
-        }
+        Errno::Raw(number) => errno_name(number),
         Errno::Kind(_) => "error",
     };
     match effect {
@@ -141,7 +153,7 @@ fn effect_named(name: &str) -> Option<Effect> {
         return Some(Effect::Flip(bit.parse().ok()?));
     }
     let (name, how) = name.split_once('-').unwrap_or((name, ""));
-    let errno = || Some(Errno::Raw(ERRNOS.iter().find(|known| known.1 == name)?.0));
+    let errno = || errno_named(name).map(Errno::Raw);
     Some(match how {
         _ if name == "misplaced" => Effect::Misplace(MISPLACED),
         _ if name == "stale" => Effect::Stale,
@@ -159,7 +171,9 @@ impl fmt::Display for Trouble {
                 let times = if once { "once" } else { "always" };
                 write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))
             }
-            Self::LostSync { step, name } => write!(f, "lost-sync:{step}:{name}"),
+            Self::LostSync { step, name, errno } => {
+                write!(f, "lost-sync:{step}:{name}:{}", errno_name(errno))
+            }
             Self::Full { step, room } => write!(f, "full:{step}:{room}"),
             Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
             Self::Slow { calls, seed } => write!(f, "slow:{calls}:{seed}"),
@@ -191,9 +205,10 @@ impl FromStr for CaseId {
             let &["faults", seed, engines, layer, trouble] = &parts[..] else { return None };
             let parts: Vec<_> = trouble.split(':').collect();
             let trouble = match parts[..] {
-                ["lost-sync", step, name] => Trouble::LostSync {
+                ["lost-sync", step, name, errno] => Trouble::LostSync {
                     step: step.parse().ok()?,
                     name: SYNCED.into_iter().find(|known| *known == name)?,
+                    errno: errno_named(errno).filter(|errno| LOST.contains(errno))?,
                 },
                 ["full", step, room] => {
                     Trouble::Full { step: step.parse().ok()?, room: room.parse().ok()? }
@@ -344,7 +359,9 @@ impl Run {
                 let times = if once { Times::Once } else { Times::Always };
                 self.faulty.arm(Fault { after, times, ..Fault::new(operation, effect) });
             }
-            Some(Trouble::LostSync { step, name }) if at == step => self.memory.lose_sync(name),
+            Some(Trouble::LostSync { step, name, errno }) if at == step => {
+                self.memory.lose_sync(name, Errno::Raw(errno));
+            }
             Some(Trouble::Full { step, room }) if at == step => {
                 let files = self.memory.files();
                 let used: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
@@ -639,7 +656,7 @@ impl Run {
         self.repair();
         for cut in [PowerCut::KeepAll, PowerCut::DropUnsynced, PowerCut::Random(at as u64)] {
             let image = self.memory.image(at, cut);
-            let builder = history::builder(Arc::new(image)).log_layer(self.setting.layer);
+            let builder = history::builder(Arc::new(image.clone())).log_layer(self.setting.layer);
             let db = builder
                 .open()
                 .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
@@ -648,6 +665,9 @@ impl Run {
             let needed = promised.needed(cut == PowerCut::KeepAll);
             let found = self.history.find(state, 0, needed);
             found.unwrap_or_else(|problem| panic!("{cut:?}: {problem} after {:#?}", self.told));
+            let leftovers = history::leftovers(&db, || history::files(&image))
+                .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
+            assert!(leftovers.is_none(), "{cut:?}: {leftovers:?} after {:#?}", self.told);
             let problems = db.verify().map(|report| report.problems);
             let is_sound = problems.as_ref().is_ok_and(Vec::is_empty);
             assert!(is_sound, "{problems:?} after {:#?}", self.told);
@@ -712,7 +732,8 @@ fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
 /// What can go wrong between calls, or with all of them.
 fn large_troubles() -> Vec<Trouble> {
     let steps = || 0..=WORKLOAD.len();
-    let lost = steps().flat_map(|step| SYNCED.map(|name| Trouble::LostSync { step, name }));
+    let lost_sync = |step, name| LOST.map(|errno| Trouble::LostSync { step, name, errno });
+    let lost = steps().flat_map(move |step| SYNCED.map(|name| lost_sync(step, name)).concat());
     let full = steps().flat_map(|step| ROOMS.map(|room| Trouble::Full { step, room }));
     let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
     let calls = || calls.clone().zip(0..STORMS);

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turbidite::vfs::{Fs, MemoryFs};
@@ -158,6 +159,36 @@ impl Fingerprint {
         }
         Ok(found)
     }
+}
+
+/// Says what there is too much of: a database that has been opened and has settled has no files but those that its keyspaces are
+/// made of, however its last life ended. `files` are all that lie in its directory, with their lengths.
+///
+/// # Errors
+/// Those of settling.
+pub fn leftovers(
+    db: &Database,
+    files: impl FnOnce() -> Vec<(PathBuf, u64)>,
+) -> Result<Option<String>> {
+    db.settle()?;
+    let files = files();
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_data = |path: &Path| {
+        let in_keyspace = path.components().any(|part| part.as_os_str() == "keyspaces");
+        in_keyspace && !name(path).starts_with("manifest-")
+    };
+    let data = files.iter().filter(|(path, _)| is_data(path));
+    let there: u64 = data.map(|(_, len)| len).sum();
+    let known: u64 = db.stats().keyspaces.iter().map(|keyspace| keyspace.disk_bytes).sum();
+    let told =
+        || format!("{there} bytes of data in files, and {known} that are known of: {files:?}");
+    Ok((there != known).then(told))
+}
+
+/// The files of a file system in memory, with their lengths.
+#[must_use]
+pub fn files(fs: &MemoryFs) -> Vec<(PathBuf, u64)> {
+    fs.files().into_iter().map(|(path, bytes)| (path, bytes.len() as u64)).collect()
 }
 
 /// Looks up each key of `records`, which are all there is, and some that were never there.
@@ -454,5 +485,31 @@ impl History {
             };
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_nobody_knows_of_is_noticed() {
+        for (name, engine, _) in &KEYSPACES[..4] {
+            let fs = MemoryFs::new();
+            let db = open(&fs).unwrap();
+            let keyspace = db.keyspace(name, options(name)).unwrap();
+            for number in 0..200 {
+                keyspace.put(format!("key {number}"), [number; 100]).unwrap();
+            }
+            keyspace.persist().unwrap();
+            let told = || leftovers(&db, || files(&fs)).unwrap();
+            assert_eq!(told(), None, "{engine}");
+            let of_keyspace = |(path, _): &(PathBuf, u64)| path.parent().map(Path::to_path_buf);
+            let is_own = |dir: &PathBuf| dir.parent().is_some_and(|dir| dir.ends_with("keyspaces"));
+            let dir = files(&fs).iter().filter_map(of_keyspace).find(is_own).unwrap();
+            let stray = fs.create(&dir.join("000099.stray"), Layer::Positional).unwrap();
+            stray.write_at(0, b"stray").unwrap();
+            assert!(told().is_some_and(|told| told.contains("000099.stray")), "{engine}");
+        }
     }
 }

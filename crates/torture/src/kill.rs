@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use turbidite::vfs::{DiskFs, Fs};
 use turbidite::{Database, Durability, ErrorKind, Keyspace, Layer, Result};
 
 use crate::choices::{self, mix};
+use crate::history;
 use crate::report::Report;
 use crate::setting::Setting;
 use crate::watch::watched;
@@ -111,6 +112,14 @@ fn is_batch(number: u64) -> bool {
     number.is_multiple_of(3)
 }
 
+/// A batch takes from the second keyspace what the one so many writes before it has put there: the same thread's.
+const LIVES: u64 = 150;
+
+/// Whether the second keyspace has what a write put there when there have been so many.
+fn is_in_two(number: u64, writes: u64) -> bool {
+    is_batch(number) && number + LIVES >= writes
+}
+
 /// What else a thread does after a write.
 fn upkeep(number: u64, [one, two]: [&Keyspace; 2]) -> Result<()> {
     match number % 300 {
@@ -150,6 +159,9 @@ fn write(task: &Task<'_>, db: &Database, writer: usize) -> Result<()> {
         if is_batch(number) {
             let mut batch = db.batch();
             batch.put(&one, &key, &value).put(&two, &key, &value);
+            if let Some(old) = number.checked_sub(LIVES) {
+                batch.delete(&two, self::key(writer, old));
+            }
             batch.commit()?;
         } else if is_flushed(number) {
             one.put_with(&key, &value, Durability::Buffered)?;
@@ -230,6 +242,19 @@ fn run_and_kill(
     }
 }
 
+/// The files below `dir`, with their lengths.
+fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("the directory can be read") {
+        let path = entry.expect("the directory can be read").path();
+        match std::fs::metadata(&path).expect("nobody removes it") {
+            data if data.is_dir() => found.extend(files(&path)),
+            data => found.push((path, data.len())),
+        }
+    }
+    found
+}
+
 /// Checks the recovered database against what was acknowledged; gives the number of writes found.
 fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
     let db = task.open()?;
@@ -244,7 +269,7 @@ fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
         }
         let promised = acknowledged.get(&writer).map_or(0, |last| last + 1);
         assert!(next >= promised, "writer {writer}: {next} of {promised} acknowledged writes");
-        let batches = (0..next).filter(|&number| is_batch(number));
+        let batches = (0..next).filter(|&number| is_in_two(number, next));
         let expected: Vec<_> =
             batches.clone().map(|number| key(writer, number).into_bytes()).collect();
         let two = written_by(&two, writer)?;
@@ -255,6 +280,8 @@ fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
         assert!(stored == expected && is_right, "a batch is there in part: {stored:?}");
         found += next;
     }
+    let leftovers = history::leftovers(&db, || files(task.path))?;
+    assert!(leftovers.is_none(), "{leftovers:?}");
     let problems = db.verify()?.problems;
     assert!(problems.is_empty(), "{problems:?}");
     db.close()?;

@@ -194,8 +194,9 @@ fn a_failed_sync_is_lost_for_good() {
     let fs = traced();
     let file = synced(&fs, "log", b"");
     file.write_at(0, b"lost").unwrap();
-    fs.lose_sync("log");
-    assert_eq!(file.sync().unwrap_err().kind(), crate::ErrorKind::Io);
+    fs.lose_sync("log", crate::vfs::Errno::Raw(28));
+    let error = file.sync().unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::NoSpace);
     file.sync().unwrap();
     assert_eq!(left(&fs, PowerCut::KeepAll), ["log=lost"]);
     assert_eq!(left(&fs, PowerCut::DropUnsynced), ["log="]);
