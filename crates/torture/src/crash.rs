@@ -9,14 +9,16 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, Durability, EngineKind, Error};
 
 use crate::history::{self, Change, Fingerprint, History, LOGGED, PARTS};
-use crate::report::Report;
+use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
+use crate::steps::{self, Steps};
 use crate::watch::watched;
 use crate::{Dice, choices, panics, simulated, workers};
 
@@ -42,7 +44,7 @@ pub struct Effort {
 }
 
 /// The name of a case: a setting, a boundary of the workload, and what the power cut left there. Its text is
-/// `crash/SEED/ENGINES/LAYER/BOUNDARY/CUT`, as in `crash/7/all/mmap/1200/keep-only:3`.
+/// `crash/SEED/ENGINES/LAYER/BOUNDARY/CUT`, as in `crash/7/all/mmap/1200/keep-only:3`, with the [steps](Steps) behind it if not all are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaseId {
     /// Workload, engines and files.
@@ -51,6 +53,8 @@ pub struct CaseId {
     pub at: usize,
     /// What is left of what was not synced.
     pub cut: PowerCut,
+    /// The steps of the workload that are done.
+    pub steps: Steps,
 }
 
 /// The kind of a cut.
@@ -66,13 +70,14 @@ fn kind_of(cut: PowerCut) -> &'static str {
 
 impl fmt::Display for CaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { setting, at, cut } = self;
+        let Self { setting, at, cut, steps } = self;
         write!(f, "crash/{setting}/{at}/{}", kind_of(*cut))?;
         match cut {
-            PowerCut::KeepAll | PowerCut::DropUnsynced => Ok(()),
-            PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) => write!(f, ":{one}"),
-            PowerCut::Random(seed) => write!(f, ":{seed}"),
+            PowerCut::KeepAll | PowerCut::DropUnsynced => {}
+            PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) => write!(f, ":{one}")?,
+            PowerCut::Random(seed) => write!(f, ":{seed}")?,
         }
+        f.write_str(&steps.suffix())
     }
 }
 
@@ -81,7 +86,7 @@ impl FromStr for CaseId {
 
     fn from_str(text: &str) -> Result<Self, Unknown> {
         let parse = || {
-            let parts: Vec<_> = text.split('/').collect();
+            let (parts, steps) = Steps::split(text)?;
             let &["crash", seed, engines, layer, at, cut] = &parts[..] else { return None };
             let cut = match cut.split_once(':') {
                 None if cut == "keep-all" => PowerCut::KeepAll,
@@ -92,7 +97,7 @@ impl FromStr for CaseId {
                 _ => return None,
             };
             let setting = [seed, engines, layer].join("/").parse().ok()?;
-            Some(Self { setting, at: at.parse().ok()?, cut })
+            Some(Self { setting, at: at.parse().ok()?, cut, steps })
         };
         parse().ok_or_else(|| Unknown::new("case", text, "as in crash/7/all/mmap/1200/keep-only:3"))
     }
@@ -117,6 +122,8 @@ struct Work {
     fs: MemoryFs,
     db: Option<Database>,
     openings: u64,
+    /// The keyspaces that there are.
+    made: Vec<&'static str>,
     history: History,
     dice: Dice,
 }
@@ -126,8 +133,34 @@ impl Work {
         self.db.as_ref().expect("the database is open")
     }
 
-    fn create(&mut self, name: &str) {
+    /// Does what there are keyspaces for.
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Create(name) => self.create(name),
+            Step::Commits(count, keyspaces, most) => {
+                let there = keyspaces.iter().copied().filter(|name| self.made.contains(name));
+                let there: Vec<_> = there.collect();
+                if !there.is_empty() {
+                    self.some_commits(count, &there, most);
+                }
+            }
+            Step::Persist => self.persist(),
+            Step::Reopen => self.reopen(),
+            Step::Load(name)
+            | Step::PersistKeyspace(name)
+            | Step::Compact(name)
+            | Step::Clear(name, _)
+                if !self.made.contains(&name) => {}
+            Step::Load(name) => self.load(name),
+            Step::PersistKeyspace(name) => self.persist_keyspace(name),
+            Step::Compact(name) => self.compact(name),
+            Step::Clear(name, durability) => self.clear(name, durability),
+        }
+    }
+
+    fn create(&mut self, name: &'static str) {
         create(self.db(), name, self.setting, self.openings).unwrap();
+        self.made.push(name);
         self.history.promise(self.fs.operations(), |promise| promise.keyspaces += 1);
     }
 
@@ -266,60 +299,118 @@ const ALL: [&str; 9] =
     ["alpha", "beta", "gamma", "delta", "late", "unlogged", "loose", "stray", "apart"];
 /// Those with a log that are made first, one on each engine.
 const LOGGED_ONES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
-/// Those without, likewise.
-const UNLOGGED_ONES: [&str; 4] = ["unlogged", "loose", "stray", "apart"];
+/// All that are made before the first reopening.
+const EARLY: [&str; 8] = ["alpha", "beta", "gamma", "delta", "unlogged", "loose", "stray", "apart"];
+/// Those that go on being written to while all are persisted, one after the other.
+const OTHERS: [&str; 8] =
+    ["alpha", "late", "gamma", "delta", "unlogged", "loose", "stray", "apart"];
+
+/// What the workload does at each step.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Create(&'static str),
+    /// So many commits to any of these keyspaces, with values of fewer bytes than that.
+    Commits(usize, &'static [&'static str], usize),
+    /// A sorted load, where there is such a thing.
+    Load(&'static str),
+    Persist,
+    PersistKeyspace(&'static str),
+    Compact(&'static str),
+    /// Empties the keyspace, where that can be done at once.
+    Clear(&'static str, Durability),
+    Reopen,
+}
+
+const WORKLOAD: &[Step] = &[
+    Step::Create("alpha"),
+    Step::Create("beta"),
+    Step::Create("gamma"),
+    Step::Create("delta"),
+    Step::Commits(25, &LOGGED_ONES, 300),
+    Step::Create("unlogged"),
+    Step::Create("loose"),
+    Step::Create("stray"),
+    Step::Create("apart"),
+    Step::Commits(25, &EARLY, 300),
+    Step::Load("alpha"),
+    Step::Load("delta"),
+    Step::Load("unlogged"),
+    Step::Load("apart"),
+    Step::PersistKeyspace("alpha"),
+    Step::PersistKeyspace("gamma"),
+    Step::PersistKeyspace("delta"),
+    Step::Clear("stray", Durability::Buffered),
+    Step::Commits(10, &["beta", "unlogged", "loose", "stray", "apart"], 300),
+    Step::Persist,
+    Step::PersistKeyspace("beta"),
+    Step::Reopen,
+    // Several segments, and a memtable that fills up by itself.
+    Step::Commits(90, &LOGGED_ONES, 14_000),
+    Step::Create("late"),
+    Step::Commits(20, &["late", "unlogged", "alpha", "loose", "stray", "apart"], 300),
+    Step::PersistKeyspace("unlogged"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("alpha"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("late"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("beta"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("gamma"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("delta"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("loose"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("stray"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::PersistKeyspace("apart"),
+    Step::Commits(5, &OTHERS, 300),
+    Step::Compact("alpha"),
+    Step::Compact("beta"),
+    Step::Compact("gamma"),
+    Step::Compact("delta"),
+    Step::Clear("alpha", Durability::Os),
+    Step::Commits(10, &ALL, 300),
+    Step::Load("late"),
+    Step::Load("alpha"),
+    Step::Load("delta"),
+    Step::Clear("gamma", Durability::Sync),
+    Step::Clear("apart", Durability::Os),
+    Step::Commits(2, &ALL, 300),
+    Step::Reopen,
+    Step::Commits(20, &ALL, 20_000),
+    Step::PersistKeyspace("alpha"),
+    Step::Compact("beta"),
+    Step::PersistKeyspace("gamma"),
+    Step::PersistKeyspace("delta"),
+    Step::Commits(20, &ALL, 20_000),
+    Step::Compact("unlogged"),
+    Step::Compact("loose"),
+    Step::Compact("stray"),
+    Step::Compact("apart"),
+    Step::Clear("delta", Durability::Buffered),
+    Step::Clear("unlogged", Durability::Os),
+    Step::Commits(10, &ALL, 20_000),
+    Step::Reopen,
+    Step::Commits(5, &ALL, 300),
+];
+
+/// The keyspaces that are made, in their order.
+fn made(steps: Steps) -> impl Iterator<Item = &'static str> {
+    steps.of(WORKLOAD).into_iter().filter_map(|step| match step {
+        Step::Create(name) => Some(name),
+        _ => None,
+    })
+}
 
 /// Runs the workload once.
-fn work(setting: Setting) -> Work {
+fn work(setting: Setting, steps: Steps) -> Work {
     let fs = MemoryFs::traced();
     let db = Some(open(&fs, setting, 0).unwrap());
     let (history, dice) = (History::of(setting), Dice::new(setting.seed));
-    let mut work = Work { setting, fs, db, openings: 0, history, dice };
-    LOGGED_ONES.into_iter().for_each(|name| work.create(name));
-    work.some_commits(25, &LOGGED_ONES, 300);
-    UNLOGGED_ONES.into_iter().for_each(|name| work.create(name));
-    work.some_commits(25, &[LOGGED_ONES, UNLOGGED_ONES].concat(), 300);
-    ["alpha", "delta", "unlogged", "apart"].into_iter().for_each(|name| work.load(name));
-    work.persist_keyspace("alpha");
-    work.persist_keyspace("gamma");
-    work.persist_keyspace("delta");
-    work.clear("stray", Durability::Buffered);
-    work.some_commits(10, &["beta", "unlogged", "loose", "stray", "apart"], 300);
-    work.persist();
-    work.persist_keyspace("beta");
-    work.reopen();
-    // Several segments, and a memtable that fills up by itself.
-    work.some_commits(90, &LOGGED_ONES, 14_000);
-    work.create("late");
-    work.some_commits(20, &["late", "unlogged", "alpha", "loose", "stray", "apart"], 300);
-    for name in ["unlogged", "alpha", "late", "beta", "gamma", "delta", "loose", "stray", "apart"] {
-        work.persist_keyspace(name);
-        let others = ["alpha", "late", "gamma", "delta", "unlogged", "loose", "stray", "apart"];
-        work.some_commits(5, &others, 300);
-    }
-    LOGGED_ONES.into_iter().for_each(|name| work.compact(name));
-    work.clear("alpha", Durability::Os);
-    work.some_commits(10, &ALL, 300);
-    ["late", "alpha", "delta"].into_iter().for_each(|name| work.load(name));
-    work.clear("gamma", Durability::Sync);
-    work.clear("apart", Durability::Os);
-    work.some_commits(2, &ALL, 300);
-    work.reopen();
-    work.some_commits(20, &ALL, 20_000);
-    work.persist_keyspace("alpha");
-    work.compact("beta");
-    work.persist_keyspace("gamma");
-    work.persist_keyspace("delta");
-    work.some_commits(20, &ALL, 20_000);
-    work.compact("unlogged");
-    work.compact("loose");
-    work.compact("stray");
-    work.compact("apart");
-    work.clear("delta", Durability::Buffered);
-    work.clear("unlogged", Durability::Os);
-    work.some_commits(10, &ALL, 20_000);
-    work.reopen();
-    work.some_commits(5, &ALL, 300);
+    let mut work = Work { setting, fs, db, openings: 0, made: Vec::new(), history, dice };
+    steps.of(WORKLOAD).into_iter().for_each(|step| work.step(step));
     work.db = None;
     work
 }
@@ -364,10 +455,10 @@ struct Trace {
 }
 
 impl Trace {
-    /// That of a setting.
-    fn new(setting: Setting) -> Self {
+    /// That of these steps.
+    fn new(setting: Setting, steps: Steps) -> Self {
         simulated(setting.seed, || {
-            let Work { fs, history, .. } = work(setting);
+            let Work { fs, history, .. } = work(setting, steps);
             Self { fs, history }
         })
     }
@@ -400,8 +491,7 @@ fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS
     let db = case.open(0).map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
     let found = history.find(state, case.id.at, case.needed)?;
-    let made = LOGGED_ONES.into_iter().chain(UNLOGGED_ONES).chain(["late"]);
-    for name in made.take(case.keyspaces) {
+    for name in made(case.id.steps).take(case.keyspaces) {
         db.open_keyspace(name).map_err(|error| error.to_string())?;
     }
     Ok((db, found))
@@ -490,9 +580,9 @@ fn attempt(history: &History, case: &Case) -> Report {
 }
 
 /// The trace of a workload, which is to go without a panic.
-fn trace(setting: Setting) -> Result<Trace, Report> {
-    let case = CaseId { setting, at: 0, cut: PowerCut::KeepAll };
-    panics::caught(|| watched(case, || Trace::new(setting)))
+fn trace(setting: Setting, steps: Steps) -> Result<Trace, Report> {
+    let case = CaseId { setting, at: 0, cut: PowerCut::KeepAll, steps };
+    panics::caught(|| watched(case, || Trace::new(setting, steps)))
         .map_err(|panic| Report::of_violation(case, format!("the workload itself {panic}")))
 }
 
@@ -500,7 +590,8 @@ fn trace(setting: Setting) -> Result<Trace, Report> {
 /// recovered by as many threads as there are processors. A case is an image, those of recoveries that were cut off among them; an
 /// operation is one of the file system in the workload.
 pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
-    let trace = match trace(setting) {
+    let steps = Steps::ALL;
+    let trace = match trace(setting, steps) {
         Ok(trace) => trace,
         Err(report) => return report,
     };
@@ -513,7 +604,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     let all = boundaries.flat_map(|at| {
         reached.fetch_add(1, Ordering::Relaxed);
         let cuts = cuts(at, fs.unsynced(at), effort).into_iter();
-        cuts.map(move |cut| CaseId { setting, at, cut })
+        cuts.map(move |cut| CaseId { setting, at, cut, steps })
     });
     // Images are made where they are asked for in order, which is cheap.
     let case = |(made, id): (usize, _)| Case::new(id, &trace, made.is_multiple_of(RECOVERY_CUTS));
@@ -530,7 +621,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
 /// # Errors
 /// If there is no such case.
 pub fn replay(id: CaseId) -> Result<Report, Unknown> {
-    let trace = match trace(id.setting) {
+    let trace = match trace(id.setting, id.steps) {
         Ok(trace) => trace,
         Err(report) => return Ok(report),
     };
@@ -548,6 +639,45 @@ pub fn replay(id: CaseId) -> Result<Report, Unknown> {
     Ok(attempt(&trace.history, &Case::new(id, &trace, true)))
 }
 
+/// Looks for a shorter workload that fails like the one of this violation of [`run`], for about so long: with an image that is left by a power cut of the same
+/// kind, anywhere. Says which steps are left. `None` if there is none.
+#[must_use]
+pub fn shorten(violation: &Violation, time: Duration) -> Option<Violation> {
+    let id: CaseId = violation.case.parse().ok()?;
+    let until = Instant::now() + time;
+    // To cut off recoveries takes long, and most failures do without.
+    let alone = |trace: &Trace| attempt(&trace.history, &Case::new(id, trace, false));
+    let fails_alone = |trace: &Trace| !alone(trace).violations.is_empty();
+    let cut_recovery = trace(id.setting, id.steps).is_ok_and(|trace| !fails_alone(&trace));
+    let failing = |steps| first_like(CaseId { steps, ..id }, cut_recovery, until);
+    let (steps, violation) = steps::shorten(0..WORKLOAD.len(), until, failing)?;
+    let problem = format!("{}; {:?}", violation.problem, steps.of(WORKLOAD));
+    Some(Violation { problem, ..violation })
+}
+
+/// The first image of a workload that is found to fail, of those that a power cut of this kind leaves.
+fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violation> {
+    let CaseId { setting, steps, cut, .. } = like;
+    let trace = match trace(setting, steps) {
+        Ok(trace) => trace,
+        Err(report) => return report.violations.into_iter().next(),
+    };
+    let Trace { fs, history } = &trace;
+    let cases = (0..=fs.operations()).flat_map(|at| {
+        let all = cuts(at, fs.unsynced(at), Effort { step: 1, randoms: 2 }).into_iter();
+        let alike = all.filter(|&other| kind_of(other) == kind_of(cut));
+        alike.map(move |cut| CaseId { at, cut, ..like })
+    });
+    let is_found = AtomicBool::new(false);
+    let go_on = || !is_found.load(Ordering::Relaxed) && Instant::now() < until;
+    let report = workers::sum(cases.map(|id| Case::new(id, &trace, cut_recovery)), go_on, |case| {
+        let report = attempt(history, &case);
+        is_found.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
+        report
+    });
+    report.violations.into_iter().next()
+}
+
 #[cfg(test)]
 mod tests {
     use turbidite::Layer;
@@ -556,7 +686,7 @@ mod tests {
     use crate::setting::Engines;
 
     fn trace(seed: u64, layer: Layer) -> Trace {
-        super::trace(Setting::new(seed, layer)).ok().unwrap()
+        super::trace(Setting::new(seed, layer), Steps::ALL).ok().unwrap()
     }
 
     #[test]
@@ -569,8 +699,10 @@ mod tests {
             PowerCut::Random(u64::MAX),
         ];
         for cut in cuts {
-            let id = CaseId { setting: Setting::new(7, Layer::Mmap), at: 1200, cut };
-            assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
+            for steps in ["all", "f00d"].map(|steps| steps.parse().unwrap()) {
+                let id = CaseId { setting: Setting::new(7, Layer::Mmap), at: 1200, cut, steps };
+                assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
+            }
         }
         for text in [
             "",
@@ -588,7 +720,7 @@ mod tests {
     fn a_promise_that_cannot_be_kept_is_a_violation() {
         let trace = trace(7, Layer::Mmap);
         let (at, cut) = (trace.fs.operations(), PowerCut::KeepAll);
-        let id = CaseId { setting: Setting::new(7, Layer::Mmap), at, cut };
+        let id = CaseId { setting: Setting::new(7, Layer::Mmap), at, cut, steps: Steps::ALL };
         let case = || Case::new(id, &trace, false);
         assert!(attempt(&trace.history, &case()).violations.is_empty());
         let mut case = case();
@@ -607,6 +739,21 @@ mod tests {
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             assert!(report.cases > 20 && report.faults_fired() == report.cases, "{report:?}");
         }
+    }
+
+    #[test]
+    fn a_shorter_workload_can_be_run_too() {
+        let setting = Setting::new(7, Layer::Positional);
+        let until = Instant::now() + Duration::from_secs(600);
+        for steps in ["0", "211", "8000000000a10"] {
+            let steps = steps.parse().unwrap();
+            let like = CaseId { setting, at: 0, cut: PowerCut::DropUnsynced, steps };
+            let found = first_like(like, false, until);
+            assert!(found.is_none(), "{found:?}");
+        }
+        let fine =
+            Violation { case: format!("crash/{setting}/9/keep-all"), problem: String::new() };
+        assert!(shorten(&fine, Duration::from_millis(300)).is_none());
     }
 
     #[cfg(feature = "simulation")]

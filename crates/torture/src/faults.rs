@@ -7,15 +7,17 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{Database, Durability, EngineKind, Error, ErrorKind, Layer, Result};
 
 use crate::choices::mix;
 use crate::history::{self, Change, Fingerprint, History, PARTS};
-use crate::report::Report;
+use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
+use crate::steps::{self, Steps};
 use crate::watch::watched;
 use crate::{Dice, dice, panics, simulated, workers};
 
@@ -181,18 +183,21 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The name of a case. Its text is `faults/SEED/ENGINES/LAYER/TROUBLE`, as in `faults/7/all/mmap/write:120:once:EIO`.
+/// The name of a case. Its text is `faults/SEED/ENGINES/LAYER/TROUBLE`, as in `faults/7/all/mmap/write:120:once:EIO`, with the [steps](Steps) behind it
+/// if not all are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaseId {
     /// Workload, engines and files.
     pub setting: Setting,
     /// What goes wrong.
     pub trouble: Trouble,
+    /// The steps of the workload that are done.
+    pub steps: Steps,
 }
 
 impl fmt::Display for CaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "faults/{}/{}", self.setting, self.trouble)
+        write!(f, "faults/{}/{}{}", self.setting, self.trouble, self.steps.suffix())
     }
 }
 
@@ -201,7 +206,7 @@ impl FromStr for CaseId {
 
     fn from_str(text: &str) -> std::result::Result<Self, Unknown> {
         let parse = || {
-            let parts: Vec<_> = text.split('/').collect();
+            let (parts, steps) = Steps::split(text)?;
             let &["faults", seed, engines, layer, trouble] = &parts[..] else { return None };
             let parts: Vec<_> = trouble.split(':').collect();
             let trouble = match parts[..] {
@@ -229,7 +234,8 @@ impl FromStr for CaseId {
                 },
                 _ => return None,
             };
-            Some(Self { setting: [seed, engines, layer].join("/").parse().ok()?, trouble })
+            let setting = [seed, engines, layer].join("/").parse().ok()?;
+            Some(Self { setting, trouble, steps })
         };
         parse()
             .ok_or_else(|| Unknown::new("case", text, "as in faults/7/all/mmap/write:120:once:EIO"))
@@ -256,6 +262,21 @@ enum Step {
     Reopen,
 }
 
+impl Step {
+    /// The keyspace that it does something with, which is to be there.
+    fn keyspace(self) -> Option<&'static str> {
+        match self {
+            Self::Choose(name)
+            | Self::Load(name)
+            | Self::Clear(name)
+            | Self::PersistKeyspace(name)
+            | Self::Compact(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Each commit has a write to the first keyspace: that step is always done.
 const WORKLOAD: &[Step] = &[
     Step::Create("alpha"),
     Step::Create("unlogged"),
@@ -313,6 +334,7 @@ const WORKLOAD: &[Step] = &[
 /// The workload under way, over a file system with faults.
 struct Run {
     setting: Setting,
+    steps: Steps,
     trouble: Option<Trouble>,
     memory: MemoryFs,
     faulty: FaultFs,
@@ -329,12 +351,12 @@ struct Run {
 const ATTEMPTS: usize = 3;
 
 impl Run {
-    fn new(setting: Setting, trouble: Option<Trouble>) -> Self {
+    fn new(setting: Setting, steps: Steps, trouble: Option<Trouble>) -> Self {
         let memory = MemoryFs::traced();
         let faulty = FaultFs::new(Arc::new(memory.clone()));
         let (history, dice) = (History::of(setting), Dice::new(setting.seed));
         let (db, unsure, told) = (None, false, Vec::new());
-        Self { setting, trouble, memory, faulty, db, history, dice, unsure, told }
+        Self { setting, steps, trouble, memory, faulty, db, history, dice, unsure, told }
     }
 
     fn tell(&mut self, what: &str, error: &Error) {
@@ -644,7 +666,11 @@ impl Run {
         self.open();
         for (index, &step) in WORKLOAD.iter().enumerate() {
             self.trouble_before(index + 1);
-            self.step(step);
+            let is_made = |name| self.db().open_keyspace(name).is_ok();
+            let is_done = index == 0 || self.steps.has(index);
+            if is_done && step.keyspace().is_none_or(is_made) {
+                self.step(step);
+            }
         }
     }
 
@@ -683,10 +709,10 @@ pub struct Effort {
 }
 
 /// How many calls of each kind the workload makes when all is well.
-fn calls(setting: Setting) -> std::result::Result<[(Operation, u64); 12], Report> {
+fn calls(setting: Setting, steps: Steps) -> std::result::Result<[(Operation, u64); 12], Report> {
     let plain = || {
         simulated(setting.seed, || {
-            let mut run = Run::new(setting, None);
+            let mut run = Run::new(setting, steps, None);
             run.run();
             assert!(run.told.is_empty(), "without any fault: {:#?}", run.told);
             let calls = Operation::ALL.map(|operation| (operation, run.faulty.calls(operation)));
@@ -694,14 +720,14 @@ fn calls(setting: Setting) -> std::result::Result<[(Operation, u64); 12], Report
             calls
         })
     };
-    let name = format!("faults/{setting}");
+    let name = format!("faults/{setting}{}", steps.suffix());
     panics::caught(|| watched(name.clone(), plain))
         .map_err(|panic| Report::of_violation(name, format!("the workload itself {panic}")))
 }
 
 /// Runs the workload of a setting once, and nothing goes wrong.
 pub fn run_without(setting: Setting) -> Report {
-    match calls(setting) {
+    match calls(setting, Steps::ALL) {
         Ok(calls) => {
             let operations = calls.iter().map(|(_, calls)| calls).sum();
             Report { cases: 1, operations, ..Report::default() }
@@ -758,10 +784,10 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
 
 /// Runs the workload with what goes wrong.
 fn attempt(id: CaseId) -> Report {
-    let CaseId { setting, trouble } = id;
+    let CaseId { setting, trouble, steps } = id;
     let work = || {
         simulated(setting.seed, || {
-            let mut run = Run::new(setting, Some(trouble));
+            let mut run = Run::new(setting, steps, Some(trouble));
             run.run();
             // What is not a call that fails shows in what was told. What cannot be synced may be told more than once.
             let told = run.told.len() as u64;
@@ -788,7 +814,8 @@ fn attempt(id: CaseId) -> Report {
 /// errno once and until the disk is repaired, every sync lost, damaged reads, storms, slow disks. All of it with an effort of 1, for as long as it is to `go_on`,
 /// on as many threads as there are processors. Operations are calls to the file system.
 pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
-    let calls = match calls(setting) {
+    let steps = Steps::ALL;
+    let calls = match calls(setting, steps) {
         Ok(calls) => calls,
         Err(report) => return report,
     };
@@ -800,13 +827,51 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     };
     // There are few of the large ones: more of them are tried.
     let large = chosen(&large, effort.every.div_ceil(10));
-    let cases = large
-        .into_iter()
-        .chain(chosen(&small, effort.every))
-        .map(|trouble| CaseId { setting, trouble });
+    let cases = large.into_iter().chain(chosen(&small, effort.every)).map(|trouble| CaseId {
+        setting,
+        trouble,
+        steps,
+    });
     let mut report = workers::sum(cases, go_on, attempt);
     report.count("calls of the workload", calls.iter().map(|(_, calls)| calls).sum());
     report
+}
+
+/// Looks for a shorter workload that fails like the one of this violation of [`run`], for about so long: with a call of the same kind that meets the same,
+/// or the same trouble before the same step. Says which steps are left. `None` if there is none.
+#[must_use]
+pub fn shorten(violation: &Violation, time: Duration) -> Option<Violation> {
+    let id: CaseId = violation.case.parse().ok()?;
+    let until = Instant::now() + time;
+    let failing = |steps| first_like(CaseId { steps, ..id }, until);
+    let (steps, violation) = steps::shorten(1..WORKLOAD.len(), until, failing)?;
+    let problem = format!("{}; {:?}", violation.problem, steps.of(WORKLOAD));
+    Some(Violation { problem, ..violation })
+}
+
+/// The first case of a workload that is found to fail, of those in which the same goes wrong with any call of the kind.
+fn first_like(like: CaseId, until: Instant) -> Option<Violation> {
+    let counts = match calls(like.setting, like.steps) {
+        Ok(counts) => counts,
+        Err(report) => return report.violations.into_iter().next(),
+    };
+    let troubles: Vec<_> = match like.trouble {
+        Trouble::Call { operation, once, effect, .. } => {
+            let of_kind = counts.into_iter().filter(|&(kind, _)| kind == operation);
+            let all = of_kind.flat_map(|(_, count)| 0..count);
+            all.map(|after| Trouble::Call { operation, after, once, effect }).collect()
+        }
+        trouble => vec![trouble],
+    };
+    let is_found = AtomicBool::new(false);
+    let go_on = || !is_found.load(Ordering::Relaxed) && Instant::now() < until;
+    let cases = troubles.into_iter().map(|trouble| CaseId { trouble, ..like });
+    let report = workers::sum(cases, go_on, |id| {
+        let report = attempt(id);
+        is_found.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
+        report
+    });
+    report.violations.into_iter().next()
 }
 
 /// Tries one case again. With the feature `simulation` the order of threads is the same.
@@ -823,7 +888,7 @@ pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
         Trouble::Storm { calls: 0, .. } | Trouble::Slow { calls: 0, .. } => {
             nowhere("one in no calls is none".into())
         }
-        Trouble::Call { operation, after, .. } => match calls(id.setting) {
+        Trouble::Call { operation, after, .. } => match calls(id.setting, id.steps) {
             Ok(calls) => match calls.into_iter().find(|&(known, _)| known == operation) {
                 Some((_, count)) if after >= count => {
                     nowhere(format!("the workload has {count} calls of {operation}"))
@@ -845,8 +910,10 @@ mod tests {
         let setting = Setting::new(7, Layer::Mmap);
         let small = small_troubles(setting, &Operation::ALL.map(|operation| (operation, 2)));
         for trouble in large_troubles().into_iter().chain(small) {
-            let id = CaseId { setting, trouble };
-            assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
+            for steps in ["all", "f00d"].map(|steps| steps.parse().unwrap()) {
+                let id = CaseId { setting, trouble, steps };
+                assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
+            }
         }
         for text in ["", "faults/7/all/mmap", "faults/7/all/mmap/write:1:twice:EIO"] {
             let error = text.parse::<CaseId>().unwrap_err().to_string();
@@ -858,7 +925,7 @@ mod tests {
     fn something_that_is_lost_is_a_violation() {
         let setting = Setting::new(7, Layer::Positional);
         let lost = || {
-            let mut run = Run::new(setting, None);
+            let mut run = Run::new(setting, Steps::ALL, None);
             run.run();
             // Nobody wrote that.
             run.history.begin(0, &[("alpha", b"key".to_vec(), Some(b"not there".to_vec()))]);
@@ -867,5 +934,24 @@ mod tests {
         };
         let problem = panics::caught(lost).unwrap_err();
         assert!(problem.contains("commits"), "{problem}");
+    }
+
+    #[test]
+    fn a_shorter_workload_can_be_run_too() {
+        let setting = Setting::new(7, Layer::Positional);
+        let trouble = |operation| Trouble::Call {
+            operation,
+            after: 0,
+            once: true,
+            effect: Effect::Fail(Errno::Raw(5)),
+        };
+        let until = Instant::now() + Duration::from_secs(600);
+        for (steps, operation) in [("0", Operation::Sync), ("2aaaaaaaaaaab", Operation::Write)] {
+            let (steps, trouble) = (steps.parse().unwrap(), trouble(operation));
+            let found = first_like(CaseId { setting, trouble, steps }, until);
+            assert!(found.is_none(), "{found:?}");
+        }
+        let fine = Violation { case: format!("faults/{setting}/full:3:0"), problem: String::new() };
+        assert!(shorten(&fine, Duration::from_secs(2)).is_none());
     }
 }

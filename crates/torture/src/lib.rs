@@ -6,6 +6,8 @@
 //!
 //! Random histories are played to a database and to a [`model`], which must give the same answers.
 //!
+//! A workload or a history that fails is made shorter, as far as it still fails.
+//!
 //! Everything is drawn from one number, the seed. With the feature `simulation` that goes for the order of threads, too: the same seed is the
 //! same trace, and a [case](crash::CaseId) that failed can be tried again by its name. What opens damaged files, half of what threads do at the same time, and what works on real files, has its
 //! threads in an order of their own.
@@ -27,6 +29,7 @@ mod panics;
 pub mod report;
 pub mod setting;
 pub mod soak;
+pub mod steps;
 mod threads;
 pub mod watch;
 pub mod workers;

@@ -117,3 +117,45 @@ fn while_going(
     }
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use turbidite::Layer;
+
+    use super::*;
+    use crate::steps::Steps;
+
+    /// How many steps the workload of a case has; all count as many.
+    fn steps_of(case: &str) -> usize {
+        let (_, steps) = Steps::split(case).unwrap();
+        steps.of(&[(); 128]).len()
+    }
+
+    /// A planted bug is one of the whole process: this is the only test that plants any.
+    #[test]
+    fn workloads_that_fail_are_made_shorter() {
+        let setting = Setting::new(1, Layer::Positional);
+        let minute = Duration::from_secs(60);
+
+        plant(Some(Bug::SkipLogSync));
+        let soon = Instant::now() + minute;
+        let first = crash::run(setting, CUTS, || Instant::now() < soon).violations.remove(0);
+        let shorter = crash::shorten(&first, minute).unwrap();
+        assert!(steps_of(&shorter.case) < 20, "{shorter:?}");
+        let replay = || crash::replay(shorter.case.parse().unwrap()).unwrap().violations.len();
+        assert_eq!(replay(), 1);
+        plant(None);
+        assert_eq!(replay(), 0);
+
+        plant(Some(Bug::AcknowledgeNoSpace));
+        let few = faults::Effort { every: 50 };
+        let soon = Instant::now() + minute;
+        let first = faults::run(setting, few, || Instant::now() < soon).violations.remove(0);
+        let shorter = faults::shorten(&first, minute).unwrap();
+        assert!(steps_of(&shorter.case) < 20, "{shorter:?}");
+        let replay = || faults::replay(shorter.case.parse().unwrap()).unwrap().violations.len();
+        assert_eq!(replay(), 1);
+        plant(None);
+        assert_eq!(replay(), 0);
+    }
+}

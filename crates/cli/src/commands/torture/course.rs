@@ -93,11 +93,28 @@ impl Course {
         mode: &'static str,
         attempt: impl Fn(Setting, &Clock) -> Result<Report>,
     ) -> Result<()> {
+        self.run_and_shorten(mode, attempt, |_| None)
+    }
+
+    /// Tries one setting after the other. Of the first violation it is tried to `shorten` the workload.
+    pub(super) fn run_and_shorten(
+        &self,
+        mode: &'static str,
+        attempt: impl Fn(Setting, &Clock) -> Result<Report>,
+        shorten: impl Fn(&Violation) -> Option<Violation>,
+    ) -> Result<()> {
+        let mut first = None;
         let (clock, telling) = (self.begin()?, Telling::begin(mode, self.figures));
         for setting in clock.settings() {
             clock.tell(setting);
             match attempt(setting, &clock) {
-                Ok(report) => telling.add(setting, report),
+                Ok(report) => {
+                    let violation = report.violations.first().cloned();
+                    telling.add(setting, report);
+                    if let (None, Some(violation)) = (&first, violation) {
+                        tell_shorter(shorten(first.insert(violation)));
+                    }
+                }
                 // What was found before is not lost.
                 Err(failure) => return telling.finish().and(Err(failure)),
             }
@@ -117,6 +134,13 @@ impl Course {
             telling.add(setting, attempt(setting));
         });
         telling.finish()
+    }
+}
+
+/// Tells of a shorter workload that fails like one that was told.
+fn tell_shorter(shorter: Option<Violation>) {
+    if let Some(Violation { case, problem }) = shorter {
+        anstream::eprintln!("turbidite: the first one with fewer steps: {case}: {problem}");
     }
 }
 

@@ -5,7 +5,7 @@ mod mutants;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use turbidite::Layer;
@@ -65,6 +65,9 @@ impl Arguments {
     }
 }
 
+/// So long it is tried to find a shorter workload that fails.
+const SHORTENING: Duration = Duration::from_secs(60);
+
 /// Cut the power between any two I/O operations of a workload, and recover what may be left
 ///
 /// Each seed is another workload with other options, on all engines, over files of each layer. At each boundary that is tried there is one image in which
@@ -85,9 +88,11 @@ struct Crash {
 impl Crash {
     fn run(&self) -> Result<()> {
         let effort = crash::Effort { step: self.every.into(), randoms: self.randoms.into() };
-        self.course.run("crash", |setting, clock| {
-            Ok(crash::run(setting, effort, || clock.goes_on(setting)))
-        })
+        self.course.run_and_shorten(
+            "crash",
+            |setting, clock| Ok(crash::run(setting, effort, || clock.goes_on(setting))),
+            |violation| crash::shorten(violation, SHORTENING),
+        )
     }
 }
 
@@ -109,9 +114,11 @@ struct Faults {
 impl Faults {
     fn run(&self) -> Result<()> {
         let effort = faults::Effort { every: self.every as usize };
-        self.course.run("faults", |setting, clock| {
-            Ok(faults::run(setting, effort, || clock.goes_on(setting)))
-        })
+        self.course.run_and_shorten(
+            "faults",
+            |setting, clock| Ok(faults::run(setting, effort, || clock.goes_on(setting))),
+            |violation| faults::shorten(violation, SHORTENING),
+        )
     }
 }
 
