@@ -241,24 +241,27 @@ fn a_tool_ends_with_the_run_that_needs_it() {
     assert!(!left.exists());
 }
 
+/// Runs one row of Tkrzw's with results in `dir`, where a tool takes the place of Tkrzw's that does `what` unless it is asked for
+/// its version. Gives the exit code and what was said.
+fn run_tool(dir: &Path, what: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let tool = dir.join("tkrzw_dbm_perf");
+    fs::write(&tool, format!("#!/bin/sh\n[ \"$1\" = --version ] || {what}\n")).unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_turbidite-compare"))
+        .args(["run", "files", "--rows", "hash-mmap/tkrzw", "--dir"])
+        .arg(dir.join("results"))
+        .args(arguments)
+        .env("PATH", format!("{}:{}", dir.display(), std::env::var("PATH").unwrap()))
+        .output()
+        .unwrap();
+    (output.status.code(), text(&output.stderr))
+}
+
 #[test]
 fn a_row_that_has_failed_often_enough_is_not_tried_again() {
     let dir = tempfile::tempdir().unwrap();
-    let tool = dir.path().join("tkrzw_dbm_perf");
-    fs::write(&tool, "#!/bin/sh\n[ \"$1\" = --version ] || exit 1\n").unwrap();
-    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
-    let results = dir.path().join("results");
-    let run = |again: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_turbidite-compare"))
-            .args(["run", "files", "--scale", "smoke", "--rows", "hash-mmap/tkrzw", "--dir"])
-            .arg(&results)
-            .args(again)
-            .env("PATH", &path)
-            .output()
-            .unwrap();
-        (output.status.code(), text(&output.stderr))
-    };
+    let run =
+        |again: &[&str]| run_tool(dir.path(), "exit 1", &[&["--scale", "smoke"], again].concat());
     let (code, said) = run(&[]);
     assert!(
         code == Some(6) && said.contains("1 runs failed") && said.contains("--again"),
@@ -274,27 +277,16 @@ fn a_row_that_has_failed_often_enough_is_not_tried_again() {
 #[test]
 fn a_row_that_takes_too_long_is_not_tried_again_by_the_same_command() {
     let dir = tempfile::tempdir().unwrap();
-    let tool = dir.path().join("tkrzw_dbm_perf");
-    fs::write(&tool, "#!/bin/sh\n[ \"$1\" = --version ] || exec sleep 600\n").unwrap();
-    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
-    let results = dir.path().join("results");
     let run = |limit: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_turbidite-compare"))
-            .args(["run", "files", "--scale", "quick", "--rows", "hash-mmap/tkrzw"])
-            .args([&format!("--limit={limit}"), "--dir"])
-            .arg(&results)
-            .env("PATH", &path)
-            .output()
-            .unwrap();
-        (output.status.code(), text(&output.stderr))
+        let limit = format!("--limit={limit}");
+        run_tool(dir.path(), "exec sleep 600", &["--scale", "quick", &limit])
     };
     for failed in 1..=2 {
         let (code, said) = run("0.01");
         assert!(code == Some(6) && said.contains("1 runs failed"), "{said}");
         assert!(said.contains("took longer than 0.01 minutes"), "{said}");
         assert!(said.contains(": 1 runs in"), "{said}");
-        let lines = fs::read_to_string(results.join("files.jsonl")).unwrap();
+        let lines = fs::read_to_string(dir.path().join("results/files.jsonl")).unwrap();
         assert_eq!(lines.lines().count(), failed);
     }
     for wrong in ["0", "-1", "NaN", "inf", "1e9", "soon"] {
