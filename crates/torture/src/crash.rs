@@ -9,7 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
@@ -668,14 +668,8 @@ fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violat
         let alike = all.filter(|&other| kind_of(other) == kind_of(cut));
         alike.map(move |cut| CaseId { at, cut, ..like })
     });
-    let is_found = AtomicBool::new(false);
-    let go_on = || !is_found.load(Ordering::Relaxed) && Instant::now() < until;
-    let report = workers::sum(cases.map(|id| Case::new(id, &trace, cut_recovery)), go_on, |case| {
-        let report = attempt(history, &case);
-        is_found.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
-        report
-    });
-    report.violations.into_iter().next()
+    let cases = cases.map(|id| Case::new(id, &trace, cut_recovery));
+    workers::first_failing(cases, until, |case| attempt(history, &case))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
@@ -863,15 +862,8 @@ fn first_like(like: CaseId, until: Instant) -> Option<Violation> {
         }
         trouble => vec![trouble],
     };
-    let is_found = AtomicBool::new(false);
-    let go_on = || !is_found.load(Ordering::Relaxed) && Instant::now() < until;
     let cases = troubles.into_iter().map(|trouble| CaseId { trouble, ..like });
-    let report = workers::sum(cases, go_on, |id| {
-        let report = attempt(id);
-        is_found.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
-        report
-    });
-    report.violations.into_iter().next()
+    workers::first_failing(cases, until, attempt)
 }
 
 /// Tries one case again. With the feature `simulation` the order of threads is the same.

@@ -131,31 +131,40 @@ mod tests {
         steps.of(&[(); 128]).len()
     }
 
+    /// Makes the workload of the first violation shorter, which is then to fail with the bug and only with it.
+    fn made_shorter(
+        bug: Bug,
+        attempt: impl Fn(&(dyn Fn() -> bool + Sync)) -> Report,
+        shorten: impl Fn(&Violation, Duration) -> Option<Violation>,
+        replay: impl Fn(&str) -> Report,
+    ) {
+        let minute = Duration::from_secs(60);
+        plant(Some(bug));
+        let soon = Instant::now() + minute;
+        let first = attempt(&|| Instant::now() < soon).violations.remove(0);
+        let shorter = shorten(&first, minute).unwrap();
+        assert!(steps_of(&shorter.case) < 20, "{shorter:?}");
+        assert_eq!(replay(&shorter.case).violations.len(), 1);
+        plant(None);
+        assert_eq!(replay(&shorter.case).violations.len(), 0);
+    }
+
     /// A planted bug is one of the whole process: this is the only test that plants any.
     #[test]
     fn workloads_that_fail_are_made_shorter() {
         let setting = Setting::new(1, Layer::Positional);
-        let minute = Duration::from_secs(60);
-
-        plant(Some(Bug::SkipLogSync));
-        let soon = Instant::now() + minute;
-        let first = crash::run(setting, CUTS, || Instant::now() < soon).violations.remove(0);
-        let shorter = crash::shorten(&first, minute).unwrap();
-        assert!(steps_of(&shorter.case) < 20, "{shorter:?}");
-        let replay = || crash::replay(shorter.case.parse().unwrap()).unwrap().violations.len();
-        assert_eq!(replay(), 1);
-        plant(None);
-        assert_eq!(replay(), 0);
-
-        plant(Some(Bug::AcknowledgeNoSpace));
+        made_shorter(
+            Bug::SkipLogSync,
+            |go_on| crash::run(setting, CUTS, go_on),
+            crash::shorten,
+            |case| crash::replay(case.parse().unwrap()).unwrap(),
+        );
         let few = faults::Effort { every: 50 };
-        let soon = Instant::now() + minute;
-        let first = faults::run(setting, few, || Instant::now() < soon).violations.remove(0);
-        let shorter = faults::shorten(&first, minute).unwrap();
-        assert!(steps_of(&shorter.case) < 20, "{shorter:?}");
-        let replay = || faults::replay(shorter.case.parse().unwrap()).unwrap().violations.len();
-        assert_eq!(replay(), 1);
-        plant(None);
-        assert_eq!(replay(), 0);
+        made_shorter(
+            Bug::AcknowledgeNoSpace,
+            |go_on| faults::run(setting, few, go_on),
+            faults::shorten,
+            |case| faults::replay(case.parse().unwrap()).unwrap(),
+        );
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use crate::report::{Report, WHOLE};
+use crate::report::{Report, Violation, WHOLE};
 
 /// Tries `cases` on as many threads as there are processors.
 ///
@@ -51,6 +52,22 @@ pub(crate) fn sum<T>(
     sum
 }
 
+/// Tries `cases` like [`sum`] until one fails or the time is over, and gives what is wrong then.
+pub(crate) fn first_failing<T>(
+    cases: impl Iterator<Item = T> + Send,
+    until: Instant,
+    attempt: impl Fn(T) -> Report + Sync,
+) -> Option<Violation> {
+    let is_found = AtomicBool::new(false);
+    let go_on = || !is_found.load(Ordering::Relaxed) && Instant::now() < until;
+    let report = sum(cases, go_on, |case| {
+        let report = attempt(case);
+        is_found.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
+        report
+    });
+    report.violations.into_iter().next()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,5 +97,8 @@ mod tests {
         let wrong = |case: u32| Report::of_violation(case, "it is wrong".into());
         let violations = sum(0.., || true, wrong).violations.len();
         assert!((Report::MOST_VIOLATIONS..Report::MOST_VIOLATIONS + 100).contains(&violations));
+        let soon = Instant::now() + std::time::Duration::from_secs(600);
+        assert!(first_failing(0..100, soon, fine).is_none());
+        assert_eq!(first_failing(0.., soon, wrong).unwrap().problem, "it is wrong");
     }
 }
