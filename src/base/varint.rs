@@ -1,5 +1,5 @@
 //! Variable-length integers: seven bits a byte, lowest first, the top bit says that more follow
-//! (LEB128). At most ten bytes for a `u64`.
+//! (LEB128). At most ten bytes for a `u64`, and no more than it needs: there is one way to write each integer.
 
 /// Appends `value` to `out`.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -16,7 +16,7 @@ pub(crate) fn len(value: u64) -> usize {
 }
 
 /// Reads an integer from the front of `bytes` and moves `bytes` past it. `None` if the bytes end
-/// early or the integer does not fit 64 bits.
+/// early, the integer does not fit 64 bits, or fewer bytes would have said it.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
@@ -35,25 +35,26 @@ pub(crate) fn take_at(bytes: &[u8], at: &mut usize) -> Option<u64> {
         *at += 1;
         return Some(u64::from(first));
     }
-    let mut rest = &bytes[*at..];
-    if let Some(front) = rest.first_chunk()
-        && let Some((value, len)) = take_word(u64::from_le_bytes(*front))
-    {
-        *at += len;
-        return Some(value);
-    }
-    let value = take_long(&mut rest)?;
-    *at = bytes.len() - rest.len();
+    let (value, len) = long(&bytes[*at..])?;
+    *at += len;
     Some(value)
 }
 
 fn take_long(bytes: &mut &[u8]) -> Option<u64> {
-    if let Some(front) = bytes.first_chunk()
-        && let Some((value, len)) = take_word(u64::from_le_bytes(*front))
-    {
-        *bytes = &bytes[len..];
-        return Some(value);
-    }
+    let (value, len) = long(bytes)?;
+    *bytes = &bytes[len..];
+    Some(value)
+}
+
+/// The integer of two bytes or more at the front of `bytes`, and its length.
+#[inline]
+fn long(bytes: &[u8]) -> Option<(u64, usize)> {
+    let word = bytes.first_chunk().and_then(|front| take_word(u64::from_le_bytes(*front)));
+    let (value, len) = word.or_else(|| byte_by_byte(bytes))?;
+    (value >> (7 * (len - 1)) > 0).then_some((value, len))
+}
+
+fn byte_by_byte(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (i, &byte) in bytes.iter().enumerate().take(10) {
         let part = u64::from(byte & 0x7f);
@@ -62,8 +63,7 @@ fn take_long(bytes: &mut &[u8]) -> Option<u64> {
         }
         value |= part << (7 * i);
         if byte < 0x80 {
-            *bytes = &bytes[i + 1..];
-            return Some(value);
+            return Some((value, i + 1));
         }
     }
     None
@@ -130,6 +130,32 @@ mod tests {
             for cut in 0..out.len() {
                 prop_assert_eq!(take(&mut &out[..cut]), None);
                 prop_assert_eq!(take_at(&out[..cut], &mut 0), None);
+            }
+        }
+
+        #[test]
+        fn there_is_one_way_to_say_it(bytes in prop::collection::vec(prop_oneof![Just(0), Just(0x80), any::<u8>()], 12)) {
+            let mut rest = &bytes[..];
+            let mut at = 0;
+            let value = take(&mut rest);
+            prop_assert_eq!(take_at(&bytes, &mut at), value);
+            if let Some(value) = value {
+                let mut out = Vec::new();
+                put(&mut out, value);
+                prop_assert_eq!(&bytes[..at], &out[..]);
+                prop_assert_eq!(&bytes[at..], rest);
+            }
+        }
+    }
+
+    #[test]
+    fn longer_than_needed_is_refused() {
+        for len in 2..=10 {
+            for behind in [0, 12] {
+                let mut bytes = vec![0x81; len - 1];
+                bytes.resize(len + behind, 0);
+                assert_eq!(take(&mut &bytes[..]), None, "{bytes:?}");
+                assert_eq!(take_at(&bytes, &mut 0), None, "{bytes:?}");
             }
         }
     }
