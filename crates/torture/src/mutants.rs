@@ -151,7 +151,7 @@ mod tests {
 
     /// A planted bug is one of the whole process: this is the only test that plants any.
     #[test]
-    fn workloads_that_fail_are_made_shorter() {
+    fn what_fails_is_made_shorter() {
         let setting = Setting::new(1, Layer::Positional);
         made_shorter(
             Bug::SkipLogSync,
@@ -166,5 +166,12 @@ mod tests {
             faults::shorten,
             |case| faults::replay(case.parse().unwrap()).unwrap(),
         );
+        // Of the many reads of a history one or two are needed to see half of a batch, seldom some more.
+        plant(Some(Bug::PublishBeforeApply));
+        let mut settings = (0..100).map(|seed| Setting { seed, ..setting });
+        let violations = settings.find_map(|setting| linear::run(setting).violations.pop());
+        plant(None);
+        let problem = violations.unwrap().problem;
+        assert!((1..10).contains(&problem.matches("reads").count()), "{problem}");
     }
 }
