@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::backing::Backing;
 use super::flight::Flight;
 use super::frames::{Blank, Pin};
 use super::policy::Victim;
@@ -78,8 +79,9 @@ impl<'a> Claim<'a> {
     }
 
     /// Gets frames for the claimed pages, or for as many of the first of them as there are frames that
-    /// nobody uses. Writes dirty pages back where it must.
-    pub(super) fn reserve(&mut self) -> Result<()> {
+    /// nobody uses. Writes dirty pages back where it must. One that cannot be written back stays, and is no concern of who
+    /// wants a frame: the error is for those who flush its file.
+    pub(super) fn reserve(&mut self) {
         let wanted = (self.pages.end - self.pages.start) as usize;
         let mut write_backs = wanted + MORE_WRITE_BACKS;
         let mut directory = self.cache.directory();
@@ -93,15 +95,22 @@ impl<'a> Claim<'a> {
                     write_backs -= 1;
                     let backing = directory.files.get(&key.file).map(Arc::clone);
                     drop(directory);
-                    if let Some(backing) = backing {
-                        backing.write_back_around(self.cache, key.page)?;
-                    }
+                    let write_back =
+                        |backing: Arc<Backing>| backing.write_back_around(self.cache, key.page);
+                    let written = backing.map_or(Ok(()), write_back);
                     directory = self.cache.directory();
+                    if let Err(error) = written {
+                        log::debug!(
+                            "a page stays in the cache, as it cannot be written back: {error}"
+                        );
+                        // More of them would fail, too: whatever is clean will do.
+                        write_backs = 0;
+                        directory.policy.pass_over(&self.cache.frames, &self.cache.table, key);
+                    }
                 }
                 Victim::Dirty(_) | Victim::None => break,
             }
         }
-        Ok(())
     }
 
     /// The frames that were got, in the order of the pages they are for.

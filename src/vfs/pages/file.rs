@@ -171,7 +171,7 @@ impl PagedFile {
     fn load<'a>(&self, mut claim: Claim<'a>) -> Result<Loaded<'a>> {
         let Range { start, end } = claim.pages();
         let (backing, block) = (&self.backing, self.block());
-        claim.attempt(Claim::reserve)?;
+        claim.reserve();
         if let [blank] = claim.blanks()
             && end - start == 1
         {
@@ -258,7 +258,7 @@ impl PagedFile {
             target[at..at + bytes.len()].copy_from_slice(bytes);
             Ok(())
         };
-        claim.attempt(Claim::reserve)?;
+        claim.reserve();
         if let [blank] = claim.blanks() {
             let outcome = fill(blank.bytes_mut());
             let frame = blank.index();

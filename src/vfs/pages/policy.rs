@@ -135,6 +135,16 @@ impl Policy {
         Victim::None
     }
 
+    /// The page is not to be the next victim: it goes to the back of its queue.
+    pub(super) fn pass_over(&mut self, frames: &Frames, table: &Table, key: Key) {
+        if let Some(index) = table.find(frames, key) {
+            let place = self.nodes[index as usize].place;
+            if place != Place::Nowhere {
+                self.move_to(place, index);
+            }
+        }
+    }
+
     /// A frame without a page. Those that old views still hold are passed over.
     fn free_frame<'a>(&mut self, frames: &'a Frames) -> Option<Blank<'a>> {
         for _ in 0..self.queue(Place::Free).len.min(PATIENCE) {
