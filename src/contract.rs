@@ -80,7 +80,7 @@ pub(crate) trait Host: Send + Sync {
     fn sync_log(&self, seqno: Seqno) -> Result<()>;
     /// An engine has persisted further; log segments may be free.
     fn persisted(&self);
-    /// Why the engine's background work does not get on, or that it does again.
+    /// Why what the engine has in memory is not written to files, or that it is again.
     fn trouble(&self, trouble: Option<Error>);
     /// A background job failed in a way that retrying cannot mend: writes are refused from now on.
     fn poison(&self, error: &Error);
@@ -259,6 +259,8 @@ pub(crate) trait Engine: Send + Sync {
     fn pressure(&self) -> u32;
     /// Why the engine's background work does not get on, while it is retried.
     fn trouble(&self) -> Option<Error>;
+    /// The same for what memory waits for.
+    fn flush_trouble(&self) -> Option<Error>;
     /// Persists, rewrites the data into its most compact form, and waits for it.
     fn compact(&self) -> Result<()>;
     /// Lets go of what is kept for readers of before, where nobody is such a reader any more. Called in the background,

@@ -133,7 +133,7 @@ impl Bell {
         self.memory.call(|calls| calls.let_go = true);
     }
 
-    /// Takes note of how the background work of a keyspace does.
+    /// Takes note of how the background work of a keyspace does that memory waits for.
     pub(crate) fn set_trouble(&self, keyspace: u32, trouble: Option<Error>) {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         match trouble {
@@ -163,7 +163,7 @@ impl Housekeeping for Bell {
         }
     }
 
-    fn trouble(&self) -> Option<Error> {
+    fn flush_trouble(&self) -> Option<Error> {
         let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.values().next().cloned()
     }

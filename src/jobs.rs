@@ -315,9 +315,12 @@ impl Jobs {
             return;
         }
         progress.trouble = trouble.map(|error| (Some(job.number), error));
-        let trouble = status.trouble();
+        let trouble = status.trouble_of(Work::Flush);
         drop(status);
-        self.host.trouble(trouble);
+        // Nobody else waits for upkeep.
+        if job.work == Work::Flush {
+            self.host.trouble(trouble);
+        }
         self.notify();
     }
 

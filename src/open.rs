@@ -570,7 +570,7 @@ fn make_room(shared: &Shared, targets: &[(String, Target)], last: Seqno) -> Resu
     let budget = &shared.budget;
     while !shared.read_only && budget.memtables_used() > budget.memtables {
         let engines = || targets.iter().map(|(_, target)| &target.engine);
-        if let Some(trouble) = engines().find_map(|engine| engine.trouble()) {
+        if let Some(trouble) = engines().find_map(|engine| engine.flush_trouble()) {
             return Err(trouble);
         }
         shared.committer.check()?;

@@ -139,6 +139,10 @@ mod tests {
             None
         }
 
+        fn flush_trouble(&self) -> Option<Error> {
+            None
+        }
+
         fn compact(&self) -> Result<()> {
             Ok(())
         }
@@ -177,7 +181,7 @@ mod tests {
 
         fn look_at_memory(&self) {}
 
-        fn trouble(&self) -> Option<Error> {
+        fn flush_trouble(&self) -> Option<Error> {
             None
         }
     }

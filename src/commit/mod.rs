@@ -56,7 +56,7 @@ pub(crate) trait Housekeeping: Send + Sync {
     /// Memtables have grown: see whether some keyspace should be cut.
     fn look_at_memory(&self);
     /// Why some engine's background work, which memory for writes waits for, does not get on.
-    fn trouble(&self) -> Option<Error>;
+    fn flush_trouble(&self) -> Option<Error>;
 }
 
 /// What the commit lock guards.
@@ -343,10 +343,11 @@ impl Committer {
                 }
                 return Ok(());
             }
+            let waits = |target: &&Target| target.engine.pressure() >= STOP;
+            let own = writes.targets().iter().filter(waits).find_map(|of| of.engine.trouble());
             // Memory is shared: any engine may be the one that does not free it.
-            let any = self.housekeeping.get().filter(|_| pressures.0 == STOP);
-            let own = writes.targets().iter().find_map(|target| target.engine.trouble());
-            if let Some(trouble) = own.or_else(|| any?.trouble()) {
+            let any = self.housekeeping.get().filter(|_| pressures.0 >= STOP);
+            if let Some(trouble) = own.or_else(|| any?.flush_trouble()) {
                 return Err(trouble);
             }
             if let Some(housekeeping) = self.housekeeping.get() {

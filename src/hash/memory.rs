@@ -23,7 +23,7 @@ pub(crate) struct MemorySegment {
     words: Box<[AtomicU64]>,
     /// Units in use: the header, which is never written here, and the records behind it.
     used: AtomicUsize,
-    /// Units the budget knows of.
+    /// Units that count against the budget.
     charged: AtomicUsize,
     budget: Arc<Budget>,
 }
@@ -47,6 +47,16 @@ impl MemorySegment {
     /// Units not in use.
     pub(crate) fn left(&self) -> usize {
         self.words.len() - self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that count against the budget.
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.charged.load(Ordering::Relaxed) * UNIT
+    }
+
+    /// Takes note that its file is there: from now on nothing of it counts against the budget. Whoever still reads it keeps it.
+    pub(crate) fn set_flushed(&self) {
+        self.budget.shrink_memtables(self.charged.swap(0, Ordering::Relaxed) * UNIT);
     }
 
     // ---- the writer ----
@@ -253,7 +263,7 @@ fn store_bytes(words: &[AtomicU64], key: &[u8], value: &[u8]) {
 
 impl Drop for MemorySegment {
     fn drop(&mut self) {
-        self.budget.shrink_memtables(*self.charged.get_mut() * UNIT);
+        self.set_flushed();
     }
 }
 
@@ -336,8 +346,12 @@ mod tests {
         let memory = MemorySegment::new(1 << 20, Arc::clone(&budget));
         assert_eq!(budget.memtables_used(), 0);
         memory.append(put(1), b"k", &[1; 100_000]);
-        assert_eq!(budget.memtables_used(), 128 << 10);
-        drop(memory);
+        assert_eq!((budget.memtables_used(), memory.charged_bytes()), (128 << 10, 128 << 10));
+        let flushed = MemorySegment::new(1 << 20, Arc::clone(&budget));
+        flushed.append(put(1), b"k", b"v");
+        flushed.set_flushed();
+        assert_eq!((budget.memtables_used(), flushed.charged_bytes()), (128 << 10, 0));
+        drop((memory, flushed));
         assert_eq!(budget.memtables_used(), 0);
     }
 }

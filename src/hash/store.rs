@@ -427,6 +427,7 @@ impl Store {
         let replaced: Vec<_> = emptied.iter().chain(in_memory).cloned().collect();
         self.slots.change(&replaced, in_files);
         drop(writer);
+        in_memory.iter().filter_map(|segment| segment.memory()).for_each(|old| old.set_flushed());
         for segment in &emptied {
             segment.file().into_iter().for_each(|file| file.set_obsolete());
         }
@@ -582,6 +583,10 @@ impl Engine for Store {
             let full = self.slots.is_nearly_full();
             full.then(|| Error::Invalid(format!("a hash keyspace holds up to {MOST_SLOTS} MiB")))
         })
+    }
+
+    fn flush_trouble(&self) -> Option<Error> {
+        self.jobs.trouble_of(Work::Flush)
     }
 
     fn compact(&self) -> Result<()> {

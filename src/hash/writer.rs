@@ -414,9 +414,10 @@ impl Writer {
         self.closed.first().or(self.tail.as_ref()).map_or(self.next_id, |segment| segment.id)
     }
 
-    /// Bytes of memory that sealing would hand over.
+    /// What counts against the budget of the memory that sealing would hand over, in bytes.
     pub(crate) fn unsealed_bytes(&self) -> usize {
-        self.closed.iter().chain(&self.tail).map(|segment| segment.used() * 8).sum()
+        let unsealed = self.closed.iter().chain(&self.tail).filter_map(|segment| segment.memory());
+        unsealed.map(MemorySegment::charged_bytes).sum()
     }
 
     /// The entry of the record of `hash` at `address`, if it is indexed.

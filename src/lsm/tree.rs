@@ -841,6 +841,10 @@ impl Engine for Tree {
         self.jobs.trouble()
     }
 
+    fn flush_trouble(&self) -> Option<Error> {
+        self.jobs.trouble_of(Work::Flush)
+    }
+
     fn compact(&self) -> Result<()> {
         self.persist()?;
         // What failed before may succeed now.

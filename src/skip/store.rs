@@ -1023,6 +1023,10 @@ impl Engine for Store {
         self.jobs.trouble()
     }
 
+    fn flush_trouble(&self) -> Option<Error> {
+        self.jobs.trouble_of(Work::Flush)
+    }
+
     fn compact(&self) -> Result<()> {
         self.synchronize(&|| Ok(()))
     }

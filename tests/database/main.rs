@@ -20,6 +20,7 @@ mod memory;
 mod model;
 mod multi_get;
 mod panics;
+mod pressure;
 mod ranges;
 mod setup;
 #[cfg(feature = "simulation")]
