@@ -479,9 +479,20 @@ impl Store {
             (false, true) => Purpose::Base,
             (false, false) => Purpose::Run,
         };
-        let after = if purpose == Purpose::Base { 0 } else { after };
-        let order = self.order(purpose, after, last, (None, None));
-        let made = order(vec![Input::Left(memtable.cursor())])?;
+        let write = |purpose| {
+            let after = if purpose == Purpose::Base { 0 } else { after };
+            let order = self.order(purpose, after, last, (None, None));
+            order(vec![Input::Left(memtable.cursor())])
+        };
+        let made = match write(purpose) {
+            // Values that become too large must not keep memory from being written, or nobody could write any more, not even
+            // what makes them smaller.
+            Err(Error::Invalid(what)) if purpose == Purpose::Base => {
+                log::warn!("{}: memory becomes no base: {what}", self.home.dir.display());
+                write(Purpose::Run)
+            }
+            made => made,
+        }?;
         let installed = self.context.host.sync_log(last).and_then(|()| {
             let add = |files: &mut Files| match &made {
                 Some(part) if part.meta.is_base => files.base = Some(Arc::clone(part)),

@@ -105,6 +105,20 @@ fn values_that_become_too_large_keep_nobody_from_writing() {
 }
 
 #[test]
+fn values_in_memory_that_become_too_large_keep_nobody_from_writing() {
+    let (database, keyspace) = start(custom(), |_, _| vec![0; MAX_VALUE_LEN + 1]);
+    ["v", "w"].iter().for_each(|value| keyspace.put("key", value).unwrap());
+    // There is no file: it would become the base.
+    spill(&database, &keyspace);
+    assert_eq!(runs(&keyspace), 1);
+    assert_eq!(keyspace.get("key").unwrap_err().kind(), ErrorKind::Invalid);
+    keyspace.put("other", "v").unwrap();
+    keyspace.delete("key").unwrap();
+    keyspace.persist().unwrap();
+    assert_eq!((runs(&keyspace), keyspace.count().unwrap()), (0, 1));
+}
+
+#[test]
 fn many_values_of_one_key_become_one() {
     const COUNT: i64 = 5000;
     for reducer in [Reducer::First, Reducer::Sum, Reducer::Concat] {
