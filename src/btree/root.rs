@@ -90,7 +90,8 @@ impl Root {
     }
 
     /// The same node, whose keys must be from `lower` on and below `upper`: so nobody who reads all of a damaged tree
-    /// comes to one of its nodes by two ways.
+    /// comes to one of its nodes by two ways. It is checked though it was before, if it is lent: what its bytes became since then is to
+    /// get into no other node.
     pub(super) fn node_between(
         &self,
         at: Pointer,
@@ -100,6 +101,9 @@ impl Root {
         ahead: &mut Ahead,
     ) -> Result<Node<'_>> {
         let node = self.node_past_cache(at, level, ahead)?;
+        if let Node::Lent(bytes) = node {
+            self.file.check_again(bytes, at)?;
+        }
         let (mut first, mut last) = (Vec::new(), Vec::new());
         let len = if level == 0 {
             let leaf = Leaf::new(&node);

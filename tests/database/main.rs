@@ -22,6 +22,7 @@ mod multi_get;
 mod panics;
 mod pressure;
 mod ranges;
+mod rot;
 mod setup;
 #[cfg(feature = "simulation")]
 mod simulation;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::block_cursor::BlockCursor;
 use super::index::Index;
+use super::reader::Used;
 use super::{Damage, Table};
 use crate::base::{Slice, Trailer, View};
 use crate::error::Result;
@@ -109,7 +110,7 @@ impl TableCursor {
     /// The contents of a block, from where they are cheapest.
     fn fetch(&mut self, block: usize) -> Result<View> {
         self.ahead.step(block);
-        if let Some(bytes) = self.table.lent_block(block, !self.ahead.is_due())? {
+        if let Some(bytes) = self.table.lent_block(block, self.ahead.use_of_block())? {
             if !self.run_has(block) {
                 self.announce(block);
             }
@@ -409,6 +410,15 @@ impl ReadAhead {
             self.bytes = self.sizes.start;
         }
         self.last = Some(block);
+    }
+
+    /// What is made of the block that is wanted now.
+    fn use_of_block(&self) -> Used {
+        match self.mode {
+            ReadMode::Sequential => Used::InCopies,
+            ReadMode::Point if self.is_due() => Used::Once,
+            ReadMode::Point => Used::Again,
+        }
     }
 
     fn is_due(&self) -> bool {

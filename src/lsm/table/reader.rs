@@ -88,6 +88,18 @@ enum Within {
     Any,
 }
 
+/// What is made of a block of a file that lends its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Used {
+    /// It is likely to be read again: if it is compressed, it comes from the cache and stays there.
+    Again,
+    /// It is walked over: if it is compressed, it is decompressed for that.
+    Once,
+    /// It gets into another file, with a new checksum: the old one is checked, however often it was before. What the bytes became
+    /// since they were last read would count as right from then on.
+    InCopies,
+}
+
 /// The bytes of a file that lends them, and which of its blocks were checked and are plain: one bit each.
 #[derive(Debug)]
 pub(super) struct Lent {
@@ -403,11 +415,10 @@ impl Table {
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
     }
 
-    /// The contents of a block of a file that lends its bytes; `None` if it does not. A compressed one comes from the cache
-    /// and is kept there if it is to `stay`; else it is decompressed.
-    pub(super) fn lent_block(&self, block: usize, stay: bool) -> Result<Option<View>> {
+    /// The contents of a block of a file that lends its bytes; `None` if it does not.
+    pub(super) fn lent_block(&self, block: usize, used: Used) -> Result<Option<View>> {
         let Some(lent) = &self.lent else { return Ok(None) };
-        if stay && !lent.is_plain(block) {
+        if used == Used::Again && !lent.is_plain(block) {
             return self.block(block).map(Some);
         }
         if block + 1 < self.parts.index.len() {
@@ -415,7 +426,8 @@ impl Table {
             lent.prefetch(self.parts.index.range(block + 1), Within::Any);
         }
         let stored = lent.view(self.parts.index.range(block));
-        let plain = if lent.is_plain(block) { stored } else { self.admit(&stored, block)? };
+        let is_trusted = lent.is_plain(block) && used != Used::InCopies;
+        let plain = if is_trusted { stored } else { self.admit(&stored, block)? };
         self.content(plain, block).map(Some)
     }
 
