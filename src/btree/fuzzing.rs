@@ -93,9 +93,9 @@ pub(crate) fn free_list(bytes: &[u8]) {
     let Some(runs) = Space::read_list(list, end) else { return };
     let mut space = Space::new(end, runs.clone());
     assert!(space.free() <= end && space.list().is_some());
-    let page = space.take(1);
+    let page = space.take(1, 2);
     assert!((Pointer::FIRST_PAGE..space.end()).contains(&page));
-    space.take(3);
+    space.take(3, 2);
     // A tree may give up what is free.
     for page in Pointer::FIRST_PAGE..end.min(20) {
         space.give(page, 1 + page % 3, 2);
@@ -107,7 +107,8 @@ pub(crate) fn free_list(bytes: &[u8]) {
     assert_eq!((space.end(), space.free()), (end, runs.values().sum()));
     space.cut_end();
     space.commit();
-    space.release(3);
+    space.release(&[2, 3], 3);
+    space.release(&[], 3);
 }
 
 /// Parts as they are written, as a beginning for fuzzers.

@@ -77,7 +77,7 @@ impl<'a> Pages<'a> {
 
     /// Takes pages for a node, makes it fit for them, and has it written soon.
     fn add_node(&mut self, mut bytes: Vec<u8>, pages: usize, is_inner: bool) -> Result<Pointer> {
-        let page = self.space.take(pages as u64);
+        let page = self.space.take(pages as u64, self.version);
         seal(&mut bytes, self.file.identity(), self.file.offset(page), self.generation);
         let at = Pointer::new(page, pages as u64, self.generation);
         self.file.forget(page, pages as u64);
@@ -96,7 +96,7 @@ impl<'a> Pages<'a> {
     /// Writes an overflow value, or a list of free pages; gives where it is.
     pub(super) fn add_overflow(&mut self, value: &[u8]) -> Result<Pointer> {
         let count = overflow_pages(value.len() as u64, self.file.page_size());
-        let page = self.space.take(count);
+        let page = self.space.take(count, self.version);
         self.write_overflow(page, count, value)?;
         Ok(Pointer::new(page, 1, self.generation))
     }

@@ -1,8 +1,11 @@
 //! The pages of the file that nobody uses, and those that will be free.
 //!
-//! A page that a checkpoint gives up is still read by the trees before it. It becomes free when the checkpoint is
-//! safe from power loss and the last of those trees is gone; until then it is *pending*. What has been taken
+//! A page that a checkpoint gives up is still read by the trees before it, as far as they are not older than the page. It becomes free
+//! when the checkpoint is safe from power loss and the last of those trees is gone; until then it is *pending*. What has been taken
 //! and given up since the last checkpoint is undone if the checkpoint fails.
+//!
+//! How old pages are is noted only while somebody reads a tree that is not the newest, and not of pages that were there before: those
+//! count as old as can be. So a tree that is read for long keeps about what it has, however often all is written anew meanwhile.
 //!
 //! On disk the list of free pages has those that are pending too: after opening nobody reads the trees before.
 //! ```text
@@ -14,7 +17,8 @@
 //! Free pages are taken lowest first, so that data gathers at the file's front and its end can be cut off. Of runs of
 //! several pages the first ones are looked at; if all are too short, the smallest one that is long enough is taken.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::node::Pointer;
 use crate::base::varint;
@@ -23,11 +27,55 @@ use crate::planted::{Bug, planted};
 /// So many runs are looked at for one that is long enough.
 const LOOKED_AT: usize = 64;
 
-/// Pages that were given up together.
-struct Pending {
-    /// Trees of versions below this one read them.
+/// Pages that were given up. Trees from the version `born` on and below `version` read them.
+#[derive(Clone, Copy)]
+struct Given {
+    page: u64,
+    count: u64,
+    born: u64,
     version: u64,
-    runs: Vec<(u64, u64)>,
+}
+
+/// The versions that pages are of, while it is noted.
+#[derive(Default)]
+struct Births {
+    /// The version before the first one that is noted; `None` while none is.
+    before: Option<u64>,
+    /// By page: how far behind that the first tree is that has it, or 0 if it may be older.
+    of_pages: Vec<u32>,
+}
+
+impl Births {
+    /// Whether to take note from now on, `version` being the newest tree.
+    fn note(&mut self, is_needed: bool, version: u64) {
+        match (is_needed, self.before) {
+            (true, None) => self.before = Some(version),
+            (false, Some(_)) => *self = Self::default(),
+            _ => {}
+        }
+    }
+
+    /// Pages are taken for the tree of `version`.
+    fn add(&mut self, page: u64, count: u64, version: u64) {
+        let Some(before) = self.before else { return };
+        let (page, end) = (page as usize, (page + count) as usize);
+        if self.of_pages.len() < end {
+            self.of_pages.resize(end, 0);
+        }
+        // What does not fit counts as older than it is.
+        let distance = u32::try_from(version - before).unwrap_or(u32::MAX);
+        self.of_pages[page..end].fill(distance);
+    }
+
+    /// The first version that may have the first of `pages`, and of how many behind it that is so, too.
+    fn of(&self, pages: Range<u64>) -> (u64, u64) {
+        let distance = |page: u64| self.of_pages.get(page as usize).copied().unwrap_or(0);
+        let count = pages.end - pages.start;
+        let Some(before) = self.before else { return (0, count) };
+        let first = distance(pages.start);
+        let alike = pages.take_while(|&page| distance(page) == first).count() as u64;
+        (if first > 0 { before + u64::from(first) } else { 0 }, alike)
+    }
 }
 
 /// Which pages are free.
@@ -38,22 +86,28 @@ pub(super) struct Space {
     free: BTreeMap<u64, u64>,
     /// Those of several pages: number of pages, first page.
     by_len: BTreeSet<(u64, u64)>,
-    pending: VecDeque<Pending>,
+    /// By the version of the newest tree that was read and has them when that was looked at last; the largest number if it was not yet.
+    pending: BTreeMap<u64, Vec<Given>>,
+    births: Births,
     /// Taken since the last checkpoint.
     taken: Vec<(u64, u64)>,
     /// Where the file ended then.
     last_end: u64,
-    /// Given up since then, by the version of the tree that does without.
-    given: Vec<Pending>,
+    /// Given up since then.
+    given: Vec<Given>,
 }
+
+/// In place of the version of a tree: it has not been looked for.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Space {
     /// A file of `end` pages, of which `free` are free.
     pub(super) fn new(end: u64, free: BTreeMap<u64, u64>) -> Self {
-        let (taken, given, pending) = (Vec::new(), Vec::new(), VecDeque::new());
+        let (taken, given, pending) = (Vec::new(), Vec::new(), BTreeMap::new());
         let several = free.iter().filter(|(_, count)| **count > 1);
         let by_len = several.map(|(&page, &count)| (count, page)).collect();
-        Self { end, free, by_len, pending, taken, last_end: end, given }
+        let births = Births::default();
+        Self { end, free, by_len, pending, births, taken, last_end: end, given }
     }
 
     /// The pages of the file.
@@ -73,8 +127,13 @@ impl Space {
 
     /// How many pages are free or will be.
     pub(super) fn unused(&self) -> u64 {
-        let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);
-        self.free() + pending.map(|(_, count)| count).sum::<u64>()
+        self.free() + self.will_be_free().map(|(_, count)| count).sum::<u64>()
+    }
+
+    /// The runs that are pending, and those given up since the last checkpoint.
+    fn will_be_free(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.pending.values().flatten().chain(&self.given);
+        all.map(|given| (given.page, given.count))
     }
 
     /// Pages taken since the last checkpoint.
@@ -82,8 +141,8 @@ impl Space {
         self.taken.iter().map(|(_, count)| count).sum()
     }
 
-    /// Takes `count` pages in a row; the file may have to grow for them.
-    pub(super) fn take(&mut self, count: u64) -> u64 {
+    /// Takes `count` pages in a row for the tree of `version`; the file may have to grow for them.
+    pub(super) fn take(&mut self, count: u64, version: u64) -> u64 {
         let page = match self.place(count) {
             Some(page) => {
                 let len = self.remove_run(page);
@@ -110,6 +169,7 @@ impl Space {
             Some((at, len)) if *at + *len == page => *len += count,
             _ => self.taken.push((page, count)),
         }
+        self.births.add(page, count, version);
         page
     }
 
@@ -125,21 +185,24 @@ impl Space {
         if planted(Bug::ReusePagesEarly) {
             return self.free_run(page, count);
         }
-        if self.given.last().is_none_or(|given| given.version != version) {
-            self.given.push(Pending { version, runs: Vec::new() });
-        }
-        let runs = &mut self.given.last_mut().expect("it was just pushed").runs;
-        match runs.last_mut() {
-            Some((at, len)) if *at + *len == page => *len += count,
-            _ => runs.push((page, count)),
+        let (mut page, end) = (page, page + count);
+        while page < end {
+            let (born, count) = self.births.of(page..end);
+            let follows = |last: &&mut Given| {
+                last.page + last.count == page && (last.born, last.version) == (born, version)
+            };
+            match self.given.last_mut().filter(follows) {
+                Some(last) => last.count += count,
+                None => self.given.push(Given { page, count, born, version }),
+            }
+            page += count;
         }
     }
 
     /// Gives up all pages that are in use, but for `kept`, which the tree of `version` does without.
     pub(super) fn give_all(&mut self, kept: Option<(u64, u64)>, version: u64) {
-        let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);
         let free = self.free.iter().map(|(&page, &count)| (page, count));
-        let mut unused: Vec<_> = free.chain(pending.copied()).chain(kept).collect();
+        let mut unused: Vec<_> = free.chain(self.will_be_free()).chain(kept).collect();
         unused.push((self.end, 0));
         unused.sort_unstable();
         let mut at = Pointer::FIRST_PAGE;
@@ -155,7 +218,9 @@ impl Space {
     pub(super) fn commit(&mut self) {
         self.taken.clear();
         self.last_end = self.end;
-        self.pending.extend(self.given.drain(..));
+        if !self.given.is_empty() {
+            self.pending.entry(UNKNOWN).or_default().append(&mut self.given);
+        }
     }
 
     /// The checkpoint failed: all is as it was after the last one.
@@ -170,12 +235,23 @@ impl Space {
         self.cut_to(self.last_end);
     }
 
-    /// Frees what only trees of versions below `oldest` read, `oldest` being the oldest one that is still read.
-    pub(super) fn release(&mut self, oldest: u64) {
-        while self.pending.front().is_some_and(|pending| pending.version <= oldest) {
-            let Some(pending) = self.pending.pop_front() else { return };
-            pending.runs.into_iter().for_each(|(page, count)| self.free_run(page, count));
+    /// Frees what no tree has that is still read: their versions are `read`, ascending, and the newest one that there is has
+    /// `version`. Cost: what was pending for trees that are not read any more.
+    pub(super) fn release(&mut self, read: &[u64], version: u64) {
+        let gone = |kept_for: &u64| read.binary_search(kept_for).is_err();
+        let gone: Vec<u64> = self.pending.keys().copied().filter(gone).collect();
+        let kept_for_gone: Vec<_> =
+            gone.iter().flat_map(|gone| self.pending.remove(gone).unwrap_or_default()).collect();
+        for given in kept_for_gone {
+            let before = read.partition_point(|&read| read < given.version);
+            match read[..before].last() {
+                Some(&newest) if newest >= given.born => {
+                    self.pending.entry(newest).or_default().push(given);
+                }
+                _ => self.free_run(given.page, given.count),
+            }
         }
+        self.births.note(read.iter().any(|&read| read < version), version);
     }
 
     /// How many free pages the file ends with.
@@ -197,9 +273,8 @@ impl Space {
     /// The list of all that is free or pending; `None` if something is that twice, or is no page of the file: then the
     /// tree that it was given up by is damaged.
     pub(super) fn list(&self) -> Option<Vec<u8>> {
-        let pending = self.pending.iter().chain(&self.given).flat_map(|pending| &pending.runs);
         let free = self.free.iter().map(|(&page, &count)| (page, count));
-        let mut runs: Vec<_> = free.chain(pending.copied()).collect();
+        let mut runs: Vec<_> = free.chain(self.will_be_free()).collect();
         runs.sort_unstable();
         let mut bytes = Vec::new();
         let (mut end, mut at) = (0, 0);
@@ -280,56 +355,74 @@ mod tests {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Use {
         Free,
-        Taken,
-        Given(u64),
+        /// The first tree that has it, if that was noted, and the first one that does without.
+        Taken(u64),
+        Given(u64, u64),
+    }
+
+    impl Use {
+        fn is_taken(self) -> bool {
+            matches!(self, Self::Taken(_))
+        }
     }
 
     proptest! {
-        /// No page is ever given out that is in use or that an older tree reads, and none is lost.
+        /// No page is ever given out that is in use or that a tree reads which is held, and none is lost.
         #[test]
-        fn no_page_is_lost_or_given_out_twice(steps in proptest::collection::vec((0u8..12, 1u64..5), 1..300)) {
+        fn no_page_is_lost_or_given_out_twice(steps in proptest::collection::vec((0u8..14, 1u64..5), 1..300)) {
             let mut space = Space::new(2, BTreeMap::new());
-            let mut pages = vec![Use::Taken; 2];
+            let mut pages = vec![Use::Taken(0); 2];
             let mut saved = pages.clone();
-            let (mut version, mut oldest) = (1, 1);
+            // The newest tree is read, and those that somebody holds.
+            let (mut version, mut held, mut is_noted) = (1, Vec::new(), false);
             for (step, count) in steps {
                 match step {
                     0..5 => {
-                        let page = space.take(count);
+                        let page = space.take(count, version + 1);
                         pages.resize(pages.len().max(space.end() as usize), Use::Free);
                         for page in page..page + count {
                             prop_assert_eq!(pages[page as usize], Use::Free);
-                            pages[page as usize] = Use::Taken;
+                            pages[page as usize] = Use::Taken(if is_noted { version + 1 } else { 0 });
                         }
                     }
                     5..9 => {
                         // What the last checkpoint has is given up for the next one.
-                        let found = (2..saved.len()).find(|&page| {
-                            saved[page] == Use::Taken && pages[page] == Use::Taken
-                        });
-                        if let Some(page) = found {
+                        let is_there = |page: &usize| saved[*page].is_taken() && pages[*page].is_taken();
+                        let found = (2..saved.len()).filter(is_there).nth(count as usize - 1);
+                        if let Some(page) = found
+                            && let Use::Taken(born) = pages[page]
+                        {
                             space.give(page as u64, 1, version + 1);
-                            pages[page] = Use::Given(version + 1);
+                            pages[page] = Use::Given(born, version + 1);
                         }
                     }
-                    9 => {
+                    9 | 10 => {
                         version += 1;
                         space.commit();
-                        if count > 2 {
-                            oldest = version;
-                        }
-                        space.release(oldest);
+                        let read: Vec<u64> = held.iter().copied().chain([version]).collect();
+                        space.release(&read, version);
+                        let has = |born: u64, end: u64| read.iter().any(|read| (born..end).contains(read));
+                        is_noted &= !held.is_empty();
                         for page in &mut pages {
-                            if matches!(*page, Use::Given(version) if version <= oldest) {
-                                *page = Use::Free;
+                            match *page {
+                                Use::Given(born, end) if !has(born, end) => *page = Use::Free,
+                                Use::Taken(_) if !is_noted => *page = Use::Taken(0),
+                                _ => {}
                             }
                         }
+                        is_noted = !held.is_empty();
                         saved = pages.clone();
                     }
-                    10 => {
+                    11 => {
                         space.roll_back();
                         pages = saved.clone();
                     }
+                    12 => match count {
+                        1 => held.clear(),
+                        2 => drop((!held.is_empty()).then(|| held.remove(0))),
+                        _ if held.last() != Some(&version) => held.push(version),
+                        _ => {}
+                    },
                     _ => {
                         space.commit();
                         version += 1;
@@ -349,13 +442,15 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(space.end() as usize, pages.len());
-                let unused = pages.iter().filter(|&&page| page != Use::Taken).count() as u64;
+                let unused = pages.iter().filter(|page| !page.is_taken()).count() as u64;
                 prop_assert_eq!(space.unused(), unused);
+                let free = pages.iter().filter(|&&page| page == Use::Free).count() as u64;
+                prop_assert_eq!(space.free(), free);
                 let listed = Space::read_list(&space.list().unwrap(), space.end()).unwrap();
                 let listed: Vec<_> =
                     listed.iter().flat_map(|(&page, &count)| page..page + count).collect();
                 let expected: Vec<_> =
-                    (0..pages.len() as u64).filter(|&page| pages[page as usize] != Use::Taken).collect();
+                    (0..pages.len() as u64).filter(|&page| !pages[page as usize].is_taken()).collect();
                 prop_assert_eq!(listed, expected);
             }
         }

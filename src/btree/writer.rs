@@ -301,7 +301,7 @@ impl Writer {
         }
         // Taking pages for it changes one run of the list, or adds one.
         let count = overflow_pages(list.len() as u64 + 32, page_size);
-        let page = self.space.take(count);
+        let page = self.space.take(count, self.version);
         let mut list = self.free_list()?;
         // Its length says how many pages it has.
         let least = (count as usize - 1) * page_size + 1;
@@ -329,8 +329,9 @@ impl Writer {
         self.roots.retain(|(_, root)| root.strong_count() > 0);
         // What was read from them has been read before they are written anew.
         fence(Ordering::Acquire);
-        let oldest = self.roots.first().map_or(self.version, |(version, _)| *version);
-        self.space.release(oldest);
+        let mut read: Vec<u64> = self.roots.iter().map(|(version, _)| *version).collect();
+        read.dedup();
+        self.space.release(&read, self.version);
     }
 
     /// How many pages are in use, or read by trees that are still held.

@@ -66,6 +66,25 @@ fn overwriting_takes_no_more_room() {
 }
 
 #[test]
+fn a_tree_that_is_read_for_long_keeps_its_pages_and_few_others() {
+    let (db, keyspace) = filled(shuffled(COUNT / 4));
+    let mut standing = keyspace.iter();
+    standing.next().unwrap().unwrap();
+    for _ in 0..20 {
+        shuffled(COUNT / 4).for_each(|number| put(&keyspace, number));
+        keyspace.persist().unwrap();
+    }
+    db.settle().unwrap();
+    assert!(disk(&keyspace) < COUNT / 4 * RECORD * 4, "{} bytes", disk(&keyspace));
+    check_clean(&db);
+    let left = standing.map(Result::unwrap).inspect(|(_, value)| assert_eq!(value.len(), 100));
+    assert_eq!(left.count() as u64, COUNT / 4 - 1);
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    assert!(disk(&keyspace) < COUNT / 4 * RECORD * 115 / 100, "{} bytes", disk(&keyspace));
+}
+
+#[test]
 fn what_is_deleted_is_given_back() {
     let (db, keyspace) = filled(shuffled(COUNT));
     for number in shuffled(COUNT).filter(|number| !number.is_multiple_of(10)) {
