@@ -103,6 +103,12 @@ pub(crate) fn level(node: &[u8]) -> u8 {
     node[4]
 }
 
+/// How many bytes of a checked node are taken.
+#[inline]
+pub(crate) fn used(node: &[u8]) -> usize {
+    u32::from_le_bytes(node[12..16].try_into().expect("4 bytes")) as usize
+}
+
 /// The checkpoint that wrote a checked node.
 pub(crate) fn generation(node: &[u8]) -> u64 {
     u64::from_le_bytes(node[GENERATION..GENERATION + 8].try_into().expect("8 bytes"))

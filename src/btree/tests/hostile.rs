@@ -9,11 +9,13 @@ use std::time::Duration;
 use crate::base::{checksum, varint};
 use crate::btree::meta::{self, FreeList, Meta, Top, confirmation};
 use crate::btree::node::{Inner, InnerBuilder, LeafBuilder, Pointer, Stored, seal};
-use crate::vfs::MemoryFs;
+use crate::vfs::{Layer, MemoryFs};
 use crate::{Database, Error, ErrorKind, KeyspaceOptions, Result};
 
 const KEYS: u32 = 6000;
 const PAGE: usize = 4096;
+/// One that copies what is read, and one that lends it.
+const LAYERS: [Layer; 2] = [Layer::Positional, Layer::Mmap];
 
 fn open(fs: &MemoryFs) -> Result<Database> {
     let fs = Arc::new(fs.clone());
@@ -163,7 +165,7 @@ struct Outcome {
 }
 
 /// Uses the database in all ways. Panics of background threads show as errors.
-fn use_it(fs: &MemoryFs) -> Outcome {
+fn use_it(fs: &MemoryFs, layer: Layer) -> Outcome {
     let mut outcome = Outcome { reads: false, verify: false };
     let mut note = |error: Option<Error>| {
         let Some(error) = error else { return };
@@ -178,7 +180,14 @@ fn use_it(fs: &MemoryFs) -> Outcome {
             return Outcome { reads: true, verify: true };
         }
     };
-    let keyspace = db.open_keyspace("tree").unwrap();
+    let options = KeyspaceOptions::btree().log(false).layer(layer);
+    let keyspace = match db.keyspace("tree", options) {
+        Ok(keyspace) => keyspace,
+        Err(error) => {
+            note(Some(error));
+            return Outcome { reads: true, verify: true };
+        }
+    };
     outcome_of_verify(&db, &mut outcome.verify);
     let keys: Vec<_> = (0..KEYS).step_by(7).map(key).collect();
     for key in &keys {
@@ -219,9 +228,9 @@ fn outcome_of_verify(db: &Database, found: &mut bool) {
 }
 
 /// The same in a while, or it hangs.
-fn outcome(what: &str, fs: MemoryFs) -> Outcome {
+fn outcome(what: &str, fs: MemoryFs, layer: Layer) -> Outcome {
     let (done, wait) = mpsc::channel();
-    let thread = std::thread::spawn(move || done.send(use_it(&fs)));
+    let thread = std::thread::spawn(move || done.send(use_it(&fs, layer)));
     match wait.recv_timeout(Duration::from_secs(60)) {
         Ok(outcome) => outcome,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
@@ -234,8 +243,11 @@ fn outcome(what: &str, fs: MemoryFs) -> Outcome {
 fn forge(what: &str, sample: &MemoryFs, change: impl FnOnce(&mut Forger)) {
     let mut forger = Forger::new(sample);
     change(&mut forger);
-    let outcome = outcome(what, forger.finish());
-    assert!(outcome.verify, "{what}: verify finds nothing");
+    let fs = forger.finish();
+    for layer in LAYERS {
+        let outcome = outcome(what, fs.fork(), layer);
+        assert!(outcome.verify, "{what}, {layer}: verify finds nothing");
+    }
 }
 
 #[test]
@@ -244,8 +256,11 @@ fn the_forger_changes_nothing_by_itself() {
     let mut forger = Forger::new(&sample);
     let first = forger.inner(forger.inner(forger.top().at).children[0]);
     forger.set_first_inner(1, &first);
-    let outcome = outcome("nothing", forger.finish());
-    assert!(!outcome.verify && !outcome.reads);
+    let fs = forger.finish();
+    for layer in LAYERS {
+        let outcome = outcome("nothing", fs.fork(), layer);
+        assert!(!outcome.verify && !outcome.reads, "{layer}");
+    }
 }
 
 #[test]
@@ -286,6 +301,19 @@ fn inner_nodes_that_lead_astray() {
     forge("a child that is a meta page's neighbour and much more", &sample, |forger| {
         let mut first = forger.inner(forger.inner(forger.top().at).children[0]);
         first.children[1] = Pointer::new(2, 256, 1);
+        forger.set_first_inner(1, &first);
+    });
+    forge("two pointers to one leaf, of which one is too short for it", &sample, |forger| {
+        let page = forger.meta.pages;
+        forger.meta.pages += 2;
+        let len = forger.bytes.len().max(Forger::offset(page + 2));
+        forger.bytes.resize(len, 0);
+        let mut first = forger.inner(forger.inner(forger.top().at).children[0]);
+        let long = [&first.separators[0][..], &[b'!'; 5000]].concat();
+        let records = [(long, Stored::Inline(b"value"))];
+        first.children[1] = forger.put_leaf(Pointer::new(page, 1, 1), &records);
+        assert_eq!(first.children[1].pages(), 2);
+        first.children[2] = Pointer::new(page, 1, forger.meta.generation);
         forger.set_first_inner(1, &first);
     });
     forge("a node of a wrong level", &sample, |forger| {
