@@ -174,6 +174,10 @@ impl File for MmapFile {
             // written to through a map: such a file is written to by calls.
             return self.disk.allocate(len);
         }
+        if self.disk.writes_elsewhere() {
+            // Each page that is written again needs space, which may not be there either.
+            return Ok(());
+        }
         let mapped = self.write_map.load().as_ref().map_or(0, |map| map.len() as u64);
         if len > mapped {
             match self.options(len).map_raw(self.disk.descriptor()) {

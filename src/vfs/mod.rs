@@ -14,7 +14,8 @@
 //! - While a file is open through [`Layer::Mmap`] it is cut off only through that handle, and no two
 //!   calls write, or write and read, the same bytes at the same time.
 //! - Nothing is read, viewed or written by a call of no bytes, wherever it points: it is never an error.
-//! - Space is allocated before it is mapped for writing, so that a full disk is an error and not a signal.
+//! - Space is allocated before it is mapped for writing, so that a full disk is an error and not a signal; where the file system
+//!   writes elsewhere what is written again, files are written to by calls.
 //! - In blocks, with or without a page cache, a file is written through one handle at a time.
 //! - A file, or a name in a directory, is safe from power loss only after [`File::sync`], or
 //!   [`Fs::sync_dir`] on its directory, returned without error.
@@ -185,7 +186,7 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Sets the length: cuts the file off or extends it with zeros.
     fn truncate(&self, len: u64) -> Result<()>;
     /// Reserves space for the first `len` bytes, extending the file with zeros if it is shorter. A later
-    /// write below `len` does not fail for want of space; on a file with an alignment that is promised if
+    /// write below `len` does not fail for want of space, but on file systems that copy on write; on a file with an alignment that is promised if
     /// `len` is a multiple of it. After an error the file may be longer than
     /// before. Where the system cannot reserve space, zeros are written behind the file's end; nothing
     /// else may extend the file meanwhile.

@@ -57,6 +57,12 @@ impl<C: Calls> PositionalFile<C> {
         reserve(self.descriptor(), len).map_err(|e| self.error("allocate", Some(len), e))
     }
 
+    /// Whether the file system writes bytes elsewhere that are written again, and so needs space for them that was not reserved.
+    pub(super) fn writes_elsewhere(&self) -> bool {
+        rustix::fs::fstatfs(self.descriptor())
+            .is_ok_and(|told| writes_elsewhere(told.f_type as u64))
+    }
+
     pub(super) fn error(
         &self,
         operation: &'static str,
@@ -234,6 +240,11 @@ fn reserve(file: &fs::File, len: u64) -> io::Result<Reserved> {
     }
 }
 
+/// Whether a file system of this kind copies on write (btrfs, bcachefs, ZFS) or is a log (NILFS2), by the numbers that Linux gives them.
+fn writes_elsewhere(kind: u64) -> bool {
+    matches!(kind as u32, 0x9123_683e | 0xca45_1a4e | 0x2fc1_2fc1 | 0x3434)
+}
+
 /// Takes space where the file system cannot reserve it: by writing zeros behind the file's end. Nothing
 /// else may extend the file meanwhile.
 fn extend_with_zeros(calls: &impl Calls, len: u64) -> io::Result<()> {
@@ -250,6 +261,12 @@ fn extend_with_zeros(calls: &impl Calls, len: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_systems_that_write_elsewhere_are_known() {
+        let (ext, xfs, btrfs) = (0xef53, 0x5846_5342, 0x9123_683e);
+        assert_eq!([ext, xfs, btrfs].map(writes_elsewhere), [false, false, true]);
+    }
 
     #[test]
     fn zeros_are_written_only_behind_the_end() {
