@@ -5,7 +5,7 @@
 //! replaying the log from there is exact.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::base::{Kind, ReadPoint, Seqno, Slice, Span, Visibility};
 use crate::budget::Budget;
@@ -18,7 +18,7 @@ use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::status::LsmStatus;
 use crate::throttle::Throttle;
-use crate::vfs::{BatchReader, Fs, Layer};
+use crate::vfs::{BatchReader, Fs, Layer, LockGuard};
 use crate::workers::Workers;
 
 /// One write, numbered.
@@ -120,6 +120,9 @@ pub(crate) struct Context {
     pub(crate) logged: bool,
     /// Functions that make one value of several. What a keyspace was created with may be missing.
     pub(crate) reducers: Reducers,
+    /// The database's lock, until it is closed: who lends bytes of a file that is written again holds on to it, so that nobody else
+    /// writes to it while they are read.
+    pub(crate) lock: Weak<LockGuard>,
 }
 
 /// An index structure that keeps one keyspace.

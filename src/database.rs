@@ -76,7 +76,7 @@ pub(crate) struct Inner {
     log_upkeep: Mutex<()>,
     housekeeper: OnceLock<Housekeeper>,
     publisher: OnceLock<Publisher>,
-    lock: Mutex<Option<LockGuard>>,
+    lock: Mutex<Option<Arc<LockGuard>>>,
     report: RecoveryReport,
     closed: AtomicBool,
 }
@@ -280,6 +280,9 @@ impl Database {
     }
 }
 
+    /// A cursor or iterator that stands in a B+ tree over mapped files shows bytes of the file: if there still is one, or a
+    /// read that another thread is in the middle of, the lock is released when it is dropped.
+    ///
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("path", &self.path()).finish_non_exhaustive()
@@ -562,6 +565,9 @@ impl Inner {
             let cause = format!("closing panicked: {}", sync::message(&*panic)).into();
             Err(self.committer().poison(&Error::Poisoned { cause }))
         })
+        // From here on the files may be another one's. What somebody reads of them keeps its lock until then.
+        self.shared.log_files.revoke();
+        self.all().iter().for_each(|open| open.files.revoke());
     }
 
     /// Takes no more writes, and makes those there are durable.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::base::rng::Rng;
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) reducers: Reducers,
     pub(crate) events: Arc<Events>,
     pub(crate) read_only: bool,
+    /// There until the database is closed, and then as long as somebody reads what is lent from its files.
+    lock: Weak<LockGuard>,
 }
 
 /// How the files of a keyspace, or those of the log, are reached: they share a page cache.
@@ -91,6 +93,11 @@ impl Files {
     /// What their page cache has done.
     pub(crate) fn page_cache_stats(&self) -> PageCacheStats {
         self.fs.page_cache_stats()
+    }
+
+    /// What they hold back is not written any more: see [`LayeredFs::revoke`].
+    pub(crate) fn revoke(&self) {
+        self.fs.revoke();
     }
 
     /// Takes `bytes` of memory; gives what was taken before.
@@ -159,6 +166,7 @@ impl Shared {
         database: u64,
         budget: Arc<Budget>,
         log_files: Files,
+        lock: &Arc<LockGuard>,
     ) -> Result<Self> {
         let blocks = Arc::new(BlockCache::new(0));
         let open_files = OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))
@@ -200,6 +208,7 @@ impl Shared {
             reducers: options.reducers.clone(),
             events: Arc::new(Events::new(options.listeners.clone())),
             read_only: options.read_only,
+            lock: Arc::downgrade(lock),
         })
     }
 
@@ -231,6 +240,7 @@ impl Shared {
             read_only: self.read_only,
             logged: options.logged,
             reducers: self.reducers.clone(),
+            lock: Weak::clone(&self.lock),
         })
     }
 
@@ -271,7 +281,7 @@ pub(crate) struct Opened {
     pub(crate) log: Option<(Arc<Segments>, Writer)>,
     pub(crate) last: Seqno,
     pub(crate) report: RecoveryReport,
-    pub(crate) lock: LockGuard,
+    pub(crate) lock: Arc<LockGuard>,
 }
 
 /// Opens the database that `options` name.
@@ -286,10 +296,10 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
         create_path(options)?;
     }
     let access = if options.read_only { Access::Read } else { Access::Write };
-    let lock: LockGuard = match planted(Bug::SkipLock) {
+    let lock: Arc<LockGuard> = Arc::new(match planted(Bug::SkipLock) {
         true => Box::new(()),
         false => fs.lock(&path.join(LOCK), access)?,
-    };
+    });
     if !is_new && !options.read_only {
         probe(fs, path, log_layer)?;
     }
@@ -298,7 +308,7 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     }
     let found =
         Catalog::read(&**fs, path)?.ok_or_else(|| not_a_database(path, "its catalog is gone"))?;
-    let shared = Shared::new(options, found.database(), budget, log_files)?;
+    let shared = Shared::new(options, found.database(), budget, log_files, &lock)?;
     let log = match found.state.floor {
         NO_LOG => {
             check_unborn(&**fs, path, &found)?;

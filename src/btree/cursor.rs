@@ -159,7 +159,7 @@ impl TreeCursor {
         self.is_valid = false;
         self.path.clear();
         self.leaf = None;
-        let Some(Top { at, level }) = self.root.top else { return Ok(false) };
+        let Some(Top { at, level }) = self.root.top()? else { return Ok(false) };
         self.descend(at, level, down, false)?;
         Ok(true)
     }
@@ -167,7 +167,7 @@ impl TreeCursor {
     /// Goes to the leaf behind or in front of this one, whose last or first key is in `edge`; false if there is none.
     fn step(&mut self, forward: bool) -> Result<bool> {
         self.leaf = None;
-        let Some(top) = self.root.top else { return Ok(false) };
+        let Some(top) = self.root.top()? else { return Ok(false) };
         while let Some((at, child)) = self.path.pop() {
             let level = top.level - self.path.len() as u8;
             let node = self.root.node(at, level)?;

@@ -14,16 +14,16 @@
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::ahead::Ahead;
 use super::node::{self, Pointer};
 use crate::base::prefetch::prefetch;
 use crate::base::{Slice, View, checksum};
-use crate::cache::{BlockCache, FileBlocks};
+use crate::cache::{BlockCache, FileBlocks, OpenFiles};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
-use crate::vfs::{File, ReadRequest};
+use crate::vfs::{File, LockGuard, ReadRequest};
 
 /// Bytes in front of an overflow value.
 pub(super) const OVERFLOW_HEADER: usize = 16;
@@ -51,6 +51,11 @@ pub(super) struct PageFile {
     checked: Chunks<Box<[AtomicU64]>>,
     /// Bytes of inner nodes that trees may still keep, beside the cache.
     room: AtomicUsize,
+    /// The database's lock.
+    lock: Option<Weak<LockGuard>>,
+    /// Who counts what looking after cached pages takes, and how many bytes that is.
+    files: Option<Arc<OpenFiles>>,
+    counted: AtomicUsize,
     /// How many times a node was asked for.
     requests: AtomicU64,
     /// How many times it had to be read from the file.
@@ -74,6 +79,21 @@ impl Deref for Node<'_> {
             Self::Lent(bytes) => bytes,
             Self::Own(view) => view,
         }
+    }
+}
+
+/// All bytes of a file, and what keeps others from changing it for as long as they are read.
+pub(super) struct Lent {
+    view: View,
+    _lock: Option<Arc<LockGuard>>,
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.view
     }
 }
 
@@ -123,6 +143,9 @@ impl PageFile {
             copies: file.shares(),
             out,
             room: AtomicUsize::new(most_kept),
+            lock: None,
+            files: None,
+            counted: AtomicUsize::new(0),
             file,
             path: path.to_path_buf(),
             identity,
@@ -132,6 +155,26 @@ impl PageFile {
             checked: Chunks::new(),
             requests: AtomicU64::new(0),
             reads: AtomicU64::new(0),
+        }
+    }
+
+    /// The same file, which others change when this lock is gone: what it [lends](Self::lend) holds on to it.
+    pub(super) fn locked_by(mut self, lock: &Weak<LockGuard>) -> Self {
+        self.lock = Some(Weak::clone(lock));
+        self
+    }
+
+    /// The same file, whose memory counts among that of `files`.
+    pub(super) fn counted_by(mut self, files: &Arc<OpenFiles>) -> Self {
+        self.files = Some(Arc::clone(files));
+        self
+    }
+
+    /// Counts memory that is taken for as long as the file is open.
+    fn count(&self, bytes: usize) {
+        if let Some(files) = &self.files {
+            self.counted.fetch_add(bytes, Ordering::Relaxed);
+            files.grew(bytes);
         }
     }
 
@@ -170,15 +213,23 @@ impl PageFile {
     }
 
     /// All bytes of a file of `pages` pages, if its layer lends them.
-    pub(super) fn lend(&self, pages: u64) -> Result<Option<View>> {
-        self.file.lends().then(|| self.file.view(0..self.offset(pages))).transpose()
+    ///
+    /// # Errors
+    /// `Closed` if the database is closed.
+    pub(super) fn lend(&self, pages: u64) -> Result<Option<Lent>> {
+        if !self.file.lends() {
+            return Ok(None);
+        }
+        let lock =
+            self.lock.as_ref().map(|lock| lock.upgrade().ok_or(Error::Closed)).transpose()?;
+        Ok(Some(Lent { view: self.file.view(0..self.offset(pages))?, _lock: lock }))
     }
 
     /// The node at `at`, which must be one of `level`. `lent` is what [`lend`](Self::lend) gave.
     #[inline]
     pub(super) fn node<'a>(
         &'a self,
-        lent: Option<&'a View>,
+        lent: Option<&'a Lent>,
         at: Pointer,
         level: u8,
     ) -> Result<Node<'a>> {
@@ -264,7 +315,11 @@ impl PageFile {
 
     /// Caches a node that is whole.
     pub(super) fn keep(&self, at: Pointer, node: &[u8]) {
-        let make = |len| FileBlocks::new(Arc::clone(&self.cache), len);
+        let make = |len| {
+            let blocks = FileBlocks::new(Arc::clone(&self.cache), len);
+            self.count(blocks.memory());
+            blocks
+        };
         let (blocks, index) = self.cached.get_or_make(at.page(), make);
         blocks.insert(index, node);
     }
@@ -396,6 +451,14 @@ impl PageFile {
         match self.file.len() {
             Ok(len) if len < end => self.outside(at),
             _ => error,
+        }
+    }
+}
+
+impl Drop for PageFile {
+    fn drop(&mut self) {
+        if let Some(files) = &self.files {
+            files.closed(*self.counted.get_mut());
         }
     }
 }

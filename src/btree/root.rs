@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::ahead::Ahead;
-use super::file::{Node, PageFile};
+use super::file::{Lent, Node, PageFile};
 use super::meta::Top;
 use super::node::{Inner, Leaf, Parts, Pointer, Stored};
 use crate::base::{Seqno, Slice, View};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vfs::{BatchReader, ReadRequest};
 
 /// So many keys are looked up together: their nodes are held in memory at the same time.
@@ -26,11 +26,13 @@ pub(super) struct Root {
     /// Pages of the file when the tree was made.
     pages: u64,
     /// All of the file, if it lends its bytes.
-    lent: Option<View>,
+    lent: Option<Lent>,
     /// If not: the root node once it has been read, and with it inner nodes below.
     branch: OnceLock<Box<Branch>>,
     /// Bytes of inner nodes that are kept so.
     kept: AtomicUsize,
+    /// Whether it stands for a tree that is not to be read any more.
+    is_closed: bool,
 }
 
 /// An inner node that is kept in memory, and those below it that are: the way down needs no look into the cache.
@@ -61,13 +63,28 @@ impl Root {
     ) -> Result<Arc<Self>> {
         let lent = file.lend(pages)?;
         let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
-        Ok(Arc::new(Self { seqno, top, file, pages, lent, branch, kept }))
+        Ok(Arc::new(Self { seqno, top, file, pages, lent, branch, kept, is_closed: false }))
     }
 
     /// A tree without records, which reads nothing of the file.
     pub(super) fn empty(seqno: Seqno, file: Arc<PageFile>) -> Arc<Self> {
+        Arc::new(Self::without_file(seqno, file, false))
+    }
+
+    /// One that tells its readers that the database is closed.
+    pub(super) fn closed(seqno: Seqno, file: Arc<PageFile>) -> Arc<Self> {
+        Arc::new(Self::without_file(seqno, file, true))
+    }
+
+    fn without_file(seqno: Seqno, file: Arc<PageFile>, is_closed: bool) -> Self {
         let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
-        Arc::new(Self { seqno, top: None, file, pages: 0, lent: None, branch, kept })
+        Self { seqno, top: None, file, pages: 0, lent: None, branch, kept, is_closed }
+    }
+
+    /// Where a reader begins.
+    #[inline]
+    pub(super) fn top(&self) -> Result<Option<Top>> {
+        if self.is_closed { Err(Error::Closed) } else { Ok(self.top) }
     }
 
     /// The node at `at`, which must be one of `level`.
@@ -130,7 +147,7 @@ impl Root {
 
     /// The value of `key`. Cost: a search in one node of each level.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        let Some(Top { at, level }) = self.top else { return Ok(None) };
+        let Some(Top { at, level }) = self.top()? else { return Ok(None) };
         match self.lent.is_some() || level == 0 {
             true => self.get_below(at, level, key),
             false => self.get_by_branches(at, level, key),
@@ -207,7 +224,7 @@ impl Root {
         keys: &[&[u8]],
         reader: &BatchReader,
     ) -> Result<Vec<Option<Slice>>> {
-        let Some(top) = self.top else { return Ok(vec![None; keys.len()]) };
+        let Some(top) = self.top()? else { return Ok(vec![None; keys.len()]) };
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(TOGETHER) {
             let mut at = vec![top.at; keys.len()];

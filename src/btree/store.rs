@@ -53,6 +53,8 @@ const KEPT_SHARE_OF_OWN: u32 = 2;
 const LEFT_SHARE: u64 = 64;
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
+/// So long are readers waited for at the end.
+const MOMENTS: u32 = 100;
 
 /// What readers hold.
 #[derive(Clone)]
@@ -197,15 +199,8 @@ impl Store {
         let (blocks, most_kept) = cache_for(&context, page_size, most_cached);
         let path = writer::path(dir);
         let out = writer::out(fs, dir, access, layer, &file)?;
-        let file = Arc::new(PageFile::new(
-            file,
-            out,
-            &path,
-            context.identity,
-            page_size,
-            blocks,
-            most_kept,
-        ));
+        let file = PageFile::new(file, out, &path, context.identity, page_size, blocks, most_kept);
+        let file = Arc::new(file.locked_by(&context.lock).counted_by(&context.open_files));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(MemtableKind::default(), &context.budget);
         let unused = writer.space().unused();
@@ -259,6 +254,24 @@ impl Store {
             let end = ends.next().unwrap_or(older.root.seqno);
             published < end || held.awaits(older.root.seqno, end)
         });
+    }
+
+    /// Who reads from now on is told that the database is closed. What is lent of the file keeps the database's lock: only those who
+    /// are in the middle of reading have any of it then.
+    fn close_trees(&self) {
+        let swap = lock(&self.swap);
+        let mut next = State::clone(&self.state.load());
+        next.root = Root::closed(next.root.seqno, Arc::clone(&next.root.file));
+        next.older.clear();
+        let before = self.state.swap(Arc::new(next));
+        drop(swap);
+        // Calls that are under way end soon, but for those that read all there is.
+        for _ in 0..MOMENTS {
+            if Arc::strong_count(&before) == 1 {
+                break;
+            }
+            crate::sync::thread::sleep(A_MOMENT);
+        }
     }
 
     fn freeze(&self, last: Seqno) {
@@ -551,8 +564,9 @@ impl Store {
         let out = writer::out(fs, &self.context.dir, access, layer, &file)?;
         let (identity, page_size) = (old.identity(), old.page_size());
         let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
+        let file = PageFile::new(file, out, &path, identity, page_size, blocks, most_kept);
         let file =
-            Arc::new(PageFile::new(file, out, &path, identity, page_size, blocks, most_kept));
+            Arc::new(file.locked_by(&self.context.lock).counted_by(&self.context.open_files));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(writer, &root, |_| {});
@@ -749,7 +763,10 @@ impl Engine for Store {
     fn prepare_close(&self, last: Seqno) -> Result<()> {
         self.cut(last);
         self.persist()?;
-        self.cut_end(&mut self.writer(), true)
+        let mut writer = self.writer();
+        self.cut_end(&mut writer, true)?;
+        // What confirms the newest tree may still be in a page cache.
+        writer.file().out.flush()
     }
 
     fn verify(&self, report: &mut VerifyReport) {
@@ -815,6 +832,7 @@ impl Engine for Store {
 
     fn stop(&self) {
         self.jobs.stop();
+        self.close_trees();
     }
 }
 

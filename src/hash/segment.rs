@@ -32,7 +32,9 @@ use crate::cache::{Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::Mutex;
-use crate::vfs::{Access, Appender, File, Fs, Hint, Layer, ReadRequest, open_needed};
+use crate::vfs::{
+    Access, Appender, File, Fs, Hint, Layer, ReadRequest, open_needed, remove_obsolete,
+};
 
 const MAGIC: [u8; 8] = *b"TBD-HSH\n";
 const FORMAT_VERSION: u32 = 1;
@@ -654,10 +656,8 @@ impl Closable for Segment {
 impl Drop for SegmentFile {
     fn drop(&mut self) {
         self.let_go();
-        if self.obsolete.load(Ordering::Relaxed)
-            && let Err(error) = self.home.fs.remove(&self.path())
-        {
-            log::warn!("a segment that is not needed any more stays: {error}");
+        if self.obsolete.load(Ordering::Relaxed) {
+            remove_obsolete(&*self.home.fs, &self.path());
         }
     }
 }

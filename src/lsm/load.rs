@@ -18,7 +18,7 @@ use crate::cache::Handle;
 use crate::contract::Load;
 use crate::error::{Error, Result};
 use crate::options::KeyFile;
-use crate::vfs::Access;
+use crate::vfs::{Access, remove_obsolete};
 
 /// A load that readers see and the manifest does not name yet.
 #[derive(Clone, Debug)]
@@ -211,11 +211,7 @@ impl Drop for SortedLoad {
             return;
         }
         let home = self.tree.home();
-        for &id in &self.ids {
-            if let Err(error) = home.fs.remove(&home.path(id)) {
-                log::warn!("a load that was given up stays behind until the next opening: {error}");
-            }
-        }
+        self.ids.iter().for_each(|&id| remove_obsolete(&*home.fs, &home.path(id)));
     }
 }
 

@@ -17,6 +17,7 @@ use super::writer::{Shape, Writer};
 use crate::base::{Kind, Seqno, Trailer, varint};
 use crate::contract::{Engine, Load};
 use crate::error::{Error, Result};
+use crate::vfs::remove_obsolete;
 
 /// A file that was loaded, as the log tells of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,9 +142,7 @@ impl Drop for SortedLoad {
             return;
         }
         let home = self.store.home();
-        if let Err(error) = home.fs.remove(&home.path(self.id)) {
-            log::warn!("a load that was given up stays behind until the next opening: {error}");
-        }
+        remove_obsolete(&*home.fs, &home.path(self.id));
     }
 }
 

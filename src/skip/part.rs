@@ -14,7 +14,7 @@ use crate::budget::Budget;
 use crate::cache::{BlockCache, Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Fs, Layer, open_needed};
+use crate::vfs::{Access, File, Fs, Layer, open_needed, remove_obsolete};
 
 /// A file with a larger number is not ours. There is as much room again above those that are, and more.
 const MOST_IDS: u64 = 1 << 48;
@@ -151,10 +151,8 @@ impl Closable for Part {
 impl Drop for Part {
     fn drop(&mut self) {
         self.home.open_files.closed(self.memory);
-        if self.obsolete.load(Ordering::Relaxed)
-            && let Err(error) = self.home.fs.remove(&self.home.path(self.meta.id))
-        {
-            log::warn!("an obsolete sorted file stays behind until the next opening: {error}");
+        if self.obsolete.load(Ordering::Relaxed) {
+            remove_obsolete(&*self.home.fs, &self.home.path(self.meta.id));
         }
     }
 }

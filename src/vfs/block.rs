@@ -216,8 +216,10 @@ impl BlockFile {
 
 impl Drop for BlockFile {
     fn drop(&mut self) {
-        if let Err(error) = self.restore_end() {
-            log::warn!("a file keeps the padding of its last block: {error}");
+        match self.restore_end() {
+            // It may be somebody else's by now, who finds the padding.
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => log::warn!("a file keeps the padding of its last block: {error}"),
         }
     }
 }

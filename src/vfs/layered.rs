@@ -8,6 +8,8 @@
 //! | `pos-block-cache` | pages of the cache over the positional file |
 //! | `pos-direct-cache` | pages of the cache over `pos-direct` |
 //!
+//! What blocks and pages hold back can be kept from files that are not ours any more: see [`revoke`](LayeredFs::revoke).
+//!
 //! Thread safety: one lock, held for a moment, around which page cache is the present one. Invariant: files
 //! keep the cache they were opened with.
 
@@ -16,8 +18,9 @@ use std::sync::{Arc, PoisonError};
 
 use super::block::BlockFile;
 use super::pages::{PageCache, PageCacheStats, PagedFile};
+use super::revocable::{RevocableFile, Right};
 use super::{Access, File, Fs, IoStats, Layer, LockGuard, PathKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A file system that offers every [`Layer`], over one that need not. All files that are opened through it
@@ -26,6 +29,7 @@ use crate::sync::{Mutex, MutexGuard};
 pub struct LayeredFs {
     inner: Arc<dyn Fs>,
     cache: Mutex<Cache>,
+    right: Arc<Right>,
 }
 
 /// The present page cache, and what earlier ones have done.
@@ -47,7 +51,14 @@ impl LayeredFs {
     /// All layers over `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Fs>) -> Self {
-        Self { inner, cache: Mutex::default() }
+        Self { inner, cache: Mutex::default(), right: Arc::default() }
+    }
+
+    /// From now on no file is removed or renamed through it, and nothing that blocks or pages hold back reaches one that was opened
+    /// through it: that gives [`Error::Closed`], and to drop such files loses what was not flushed. Waits for changes that are under
+    /// way. Open files of the layers that hold back nothing are as ever. To be called before somebody else may open the files.
+    pub fn revoke(&self) {
+        self.right.revoke();
     }
 
     /// What the page caches have done so far.
@@ -97,6 +108,10 @@ impl LayeredFs {
                 (Layer::Direct { block_size }, block_size)
             }
         };
+        let open = |raw| {
+            let file = RevocableFile::new(open(raw)?, &self.right);
+            Ok::<Arc<dyn File>, Error>(Arc::new(file))
+        };
         let Some(pages) = layer.page_cache_pages() else {
             return Ok(Arc::new(BlockFile::new(open(raw)?, block_size)?));
         };
@@ -121,11 +136,11 @@ impl Fs for LayeredFs {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.inner.remove(path)
+        self.right.exercise(|| self.inner.remove(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.rename(from, to)
+        self.right.exercise(|| self.inner.rename(from, to))
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {

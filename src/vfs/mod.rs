@@ -36,6 +36,7 @@ mod mmap;
 mod pages;
 mod positional;
 mod range;
+mod revocable;
 #[cfg(test)]
 mod short_calls;
 mod streak;
@@ -152,6 +153,14 @@ pub(crate) fn remove_leftover(fs: &dyn Fs, path: &Path) -> Result<()> {
     match fs.remove(path) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed,
+    }
+}
+
+/// Removes a file that nobody reads any more. What stays behind the next opening removes: that of a database that is closed, too.
+pub(crate) fn remove_obsolete(fs: &dyn Fs, path: &Path) {
+    match fs.remove(path) {
+        Ok(()) | Err(Error::Closed) => {}
+        Err(error) => log::warn!("an obsolete file stays behind until the next opening: {error}"),
     }
 }
 

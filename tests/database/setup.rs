@@ -115,6 +115,11 @@ impl Setup {
         is_ordered(self.engine)
     }
 
+    /// Whether cursors show bytes of a file that is written to again: that of a B+ tree that is mapped.
+    pub(crate) fn lends_what_changes(&self) -> bool {
+        self.engine == EngineKind::Btree && self.log_layer == Layer::Mmap
+    }
+
     /// How the keyspace is kept in shape, if it is an LSM-tree.
     pub(crate) fn policy(&self) -> Option<Policy> {
         let drawn = || {

@@ -21,7 +21,7 @@ use crate::cache::{Closable, Place};
 use crate::error::{Error, Result};
 use crate::lsm::version::Home;
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Hint, open_needed};
+use crate::vfs::{Access, File, Hint, open_needed, remove_obsolete};
 
 /// The bytes that verifying reads at once, if a value is not larger.
 const RUN: u64 = 1 << 20;
@@ -243,10 +243,8 @@ impl Closable for ValueFile {
 impl Drop for ValueFile {
     fn drop(&mut self) {
         self.let_go();
-        if self.obsolete.load(Ordering::Relaxed)
-            && let Err(error) = self.home.fs.remove(&self.path())
-        {
-            log::warn!("an obsolete value file stays behind until the next opening: {error}");
+        if self.obsolete.load(Ordering::Relaxed) {
+            remove_obsolete(&*self.home.fs, &self.path());
         }
     }
 }

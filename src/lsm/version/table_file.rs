@@ -17,7 +17,7 @@ use crate::lsm::table::{Kept, Table, TableSummary, is_of_length};
 use crate::lsm::values::Share;
 use crate::options::KeyFile;
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Fs, Layer, open_needed};
+use crate::vfs::{Access, File, Fs, Layer, open_needed, remove_obsolete};
 
 /// Larger than any number that a manifest has.
 pub(crate) const MOST_IDS: u64 = 1 << 56;
@@ -257,10 +257,8 @@ impl Closable for TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         self.let_go();
-        if self.obsolete.load(Ordering::Relaxed)
-            && let Err(error) = self.home.fs.remove(&self.path())
-        {
-            log::warn!("an obsolete table stays behind until the next opening: {error}");
+        if self.obsolete.load(Ordering::Relaxed) {
+            remove_obsolete(&*self.home.fs, &self.path());
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A store by itself, whose commit path and background threads are the test's.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 
 use super::super::part::Home;
 use super::super::store::Store;
@@ -71,6 +71,7 @@ fn context(fs: &Arc<dyn Fs>, log: &Arc<Log>) -> Context {
         read_only: false,
         logged: true,
         reducers: Reducers::default(),
+        lock: Weak::new(),
     }
 }
 

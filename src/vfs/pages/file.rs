@@ -22,7 +22,7 @@ use crate::vfs::{Access, File, Hint, IoStats, View, range};
 /// What was written is held back until [`flush`](File::flush), [`sync`](File::sync), a change of the length,
 /// or until its place in the cache is needed. The other file may be longer than this one until it is flushed.
 /// Nothing else may change the other file meanwhile. Dropping the file flushes it; an error of that is
-/// logged.
+/// logged, but for [`Error::Closed`].
 ///
 /// A view inside one page pins the page and copies nothing. As with mapped files, what is viewed must not be
 /// changed, and no two calls may write, or write and read, the same bytes at the same time.
@@ -285,8 +285,10 @@ impl PagedFile {
 
 impl Drop for PagedFile {
     fn drop(&mut self) {
-        if let Err(error) = PagedFile::flush(self) {
-            log::error!("what was written to a closed file is lost: {error}");
+        match PagedFile::flush(self) {
+            // It may be somebody else's by now: what was needed of it was flushed before.
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => log::error!("what was written to a closed file is lost: {error}"),
         }
         self.backing.forget_all(&self.cache);
         let mut directory = self.cache.directory();

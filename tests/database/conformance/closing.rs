@@ -1,5 +1,8 @@
 //! Closing: what other handles say then, and what is there at the next opening.
 
+use std::path::Path;
+
+use turbidite::vfs::{Fs, PathKind};
 use turbidite::{Database, Durability, ErrorKind, Keyspace, Result};
 
 use crate::setup::Setup;
@@ -56,10 +59,125 @@ fn other_handles_give_closed() {
         assert!(range.next().is_none(), "after an error a range ends");
         assert_eq!(read, "v");
         assert_eq!(other.path(), setup.path);
-        // Handles of the closed database do not stand in the way of the next one.
+        let mut standing = Some((range, cursor));
+        if setup.lends_what_changes() {
+            let refused = setup.builder().open().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Locked, "{setup}");
+            standing = None;
+        }
+        // Other handles of the closed database do not stand in the way of the next one.
         let (_database, again) = setup.start();
         assert_eq!(again.get("k").unwrap().unwrap(), "v", "{setup}");
         closed(keyspace.get("k"));
+        drop(standing);
+    }
+}
+
+#[test]
+fn what_a_cursor_shows_stays_whoever_opens_the_database_next() {
+    for setup in Setup::all().into_iter().filter(Setup::is_ordered) {
+        let value = |key: u32, round: u32| vec![(key + round) as u8; 100];
+        let put = |keyspace: &Keyspace, round: u32| {
+            (0..500_u32)
+                .for_each(|key| keyspace.put(key.to_be_bytes(), value(key, round)).unwrap());
+            keyspace.persist().unwrap();
+        };
+        let (database, keyspace) = setup.start();
+        put(&keyspace, 0);
+        let mut cursor = keyspace.cursor().unwrap();
+        cursor.seek(250_u32.to_be_bytes()).unwrap();
+        database.close().unwrap();
+        if setup.lends_what_changes() {
+            assert_eq!(setup.builder().open().unwrap_err().kind(), ErrorKind::Locked, "{setup}");
+            assert_eq!(cursor.value(), value(250, 0), "{setup}");
+            continue;
+        }
+        let (database, again) = setup.start();
+        (1..5).for_each(|round| put(&again, round));
+        again.range(100_u32.to_be_bytes()..).for_each(|entry| {
+            again.delete(entry.unwrap().0).unwrap();
+        });
+        again.compact().unwrap();
+        assert_eq!(cursor.value(), value(250, 0), "{setup}");
+        closed(cursor.next());
+        assert_eq!(again.count().unwrap(), 100, "{setup}");
+        drop(database);
+    }
+}
+
+/// What was held back for the files of a database that is closed does not reach those of the one that is opened next.
+#[test]
+fn handles_that_are_dropped_late_change_nothing() {
+    for setup in Setup::all() {
+        for is_dropped_late in [false, true] {
+            let (database, keyspace) = setup.start();
+            keyspace.put("first", "v").unwrap();
+            drop(keyspace);
+            database.close().unwrap();
+            // Its files are written to, though nothing is put.
+            let (database, old) = setup.start();
+            database.close().unwrap();
+            let (database, keyspace) = setup.start();
+            for number in 0..100_u32 {
+                keyspace.put(number.to_be_bytes(), vec![number as u8; 1000]).unwrap();
+            }
+            keyspace.persist().unwrap();
+            let old = Some(old).filter(|_| is_dropped_late);
+            keyspace.put("last", "v").unwrap();
+            drop(keyspace);
+            database.close().unwrap();
+            drop(old);
+            let (database, keyspace) = setup.start();
+            let report = database.verify().unwrap();
+            assert!(report.problems.is_empty(), "{setup}: {:?}", report.problems);
+            assert_eq!(keyspace.count().unwrap(), 102, "{setup}");
+            keyspace.iter().for_each(|entry| {
+                keyspace.delete(entry.unwrap().0).unwrap();
+            });
+        }
+    }
+}
+
+fn remove_all(fs: &dyn Fs, path: &Path) {
+    match fs.kind(path).unwrap() {
+        Some(PathKind::Directory) => {
+            fs.list(path).unwrap().iter().for_each(|name| remove_all(fs, &path.join(name)));
+            fs.remove_dir(path).unwrap();
+        }
+        _ => fs.remove(path).unwrap(),
+    }
+}
+
+/// What readers of a closed database still need is not removed from the one that is in its place when they are gone.
+#[test]
+fn handles_that_are_dropped_late_remove_nothing_of_another_database() {
+    for setup in Setup::all().into_iter().filter(|setup| !setup.lends_what_changes()) {
+        let fill = |keyspace: &Keyspace| {
+            for number in 0..500_u32 {
+                keyspace.put(number.to_be_bytes(), vec![7; 100]).unwrap();
+            }
+            keyspace.persist().unwrap();
+        };
+        let (database, keyspace) = setup.start();
+        let mut ranges = Vec::new();
+        for _ in 0..3 {
+            fill(&keyspace);
+            let mut range = keyspace.iter();
+            range.next().unwrap().unwrap();
+            ranges.push((range, database.snapshot()));
+        }
+        keyspace.compact().unwrap();
+        database.close().unwrap();
+        remove_all(&*setup.fs, &setup.path);
+        let (database, another) = setup.start();
+        fill(&another);
+        drop((ranges, keyspace));
+        drop(another);
+        database.close().unwrap();
+        let (database, another) = setup.start();
+        let report = database.verify().unwrap();
+        assert!(report.problems.is_empty(), "{setup}: {:?}", report.problems);
+        assert_eq!(another.count().unwrap(), 500, "{setup}");
     }
 }
 
