@@ -58,6 +58,11 @@ impl Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A process that was forked has none of the threads, and all else is the other one's: nothing of it is touched.
+            std::mem::forget(Arc::clone(&self.0));
+            return;
+        }
         match self.shut_down() {
             Ok(()) | Err(Error::Closed) => {}
             Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
@@ -79,6 +84,8 @@ pub(crate) struct Inner {
     lock: Mutex<Option<Arc<LockGuard>>>,
     report: RecoveryReport,
     closed: AtomicBool,
+    /// The process that opened it.
+    process: u32,
 }
 
 impl Database {
@@ -115,6 +122,7 @@ impl Database {
             lock: Mutex::new(Some(lock)),
             report,
             closed: AtomicBool::new(false),
+            process: std::process::id(),
             shared,
         })));
         let bell = Arc::clone(&inner.shared.bell);
@@ -272,6 +280,9 @@ impl Database {
     /// Closes the database: all writes are made to survive power loss, background work is stopped, the lock
     /// is released. Other handles give `Closed` from then on.
     ///
+    /// A cursor or iterator that stands in a B+ tree over mapped files shows bytes of the file: if there still is one, or a
+    /// read that another thread is in the middle of, the lock is released when it is dropped.
+    ///
     /// # Errors
     /// What kept the writes from being made durable; `Poisoned` if it was a panic, then or before. The database is closed all the
     /// same, and what is lost of it is what the durability of each write allows.
@@ -280,9 +291,6 @@ impl Database {
     }
 }
 
-    /// A cursor or iterator that stands in a B+ tree over mapped files shows bytes of the file: if there still is one, or a
-    /// read that another thread is in the middle of, the lock is released when it is dropped.
-    ///
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("path", &self.path()).finish_non_exhaustive()
@@ -525,6 +533,9 @@ impl Inner {
     }
 
     fn shut_down(&self) -> Result<()> {
+        if self.process != std::process::id() {
+            return Err(Error::Closed);
+        }
         if self.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
@@ -554,6 +565,9 @@ impl Inner {
             Ok(())
         });
         let catalog = self.catalog();
+        // From here on the files may be another one's. What somebody reads of them keeps its lock until then.
+        self.shared.log_files.revoke();
+        self.all().iter().for_each(|open| open.files.revoke());
         lock(&self.lock).take();
         drop(catalog);
         result.and(ended)
@@ -565,9 +579,6 @@ impl Inner {
             let cause = format!("closing panicked: {}", sync::message(&*panic)).into();
             Err(self.committer().poison(&Error::Poisoned { cause }))
         })
-        // From here on the files may be another one's. What somebody reads of them keeps its lock until then.
-        self.shared.log_files.revoke();
-        self.all().iter().for_each(|open| open.files.revoke());
     }
 
     /// Takes no more writes, and makes those there are durable.

@@ -375,6 +375,10 @@ fn recover(
     let logged = log.as_ref().map_or(0, |log| log.found().last).max(last_logged(targets));
     let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
     let last = logged.max(persisted.unwrap_or(0));
+    if last > MOST_WRITES {
+        let what = "the last write has a number that not enough others can follow";
+        return Err(Error::corruption(&shared.path, 0, what));
+    }
     let log = match options.read_only {
         true => None,
         false => Some(continue_log(options, shared, &mut catalog, log, logged)?),
@@ -382,6 +386,8 @@ fn recover(
     Ok(Ready { catalog, log, last, report })
 }
 
+/// No database will ever have had so many writes: what follows them has a number, too.
+const MOST_WRITES: Seqno = 1 << 55;
 /// No log will ever have had so many segments.
 const MOST_SEGMENTS: u64 = 1 << 56;
 /// The floor of a database whose log has not been made yet.
@@ -460,8 +466,7 @@ fn not_a_database(path: &Path, what: &str) -> Error {
 }
 
 /// Makes the database's directory and those above it, safe from power loss. All of them are synced: an earlier
-/// creation may have been interrupted. One that may not be opened is not one that was made here. If the log's
-/// files could not be reached there as they shall be, it is not made.
+/// creation may have been interrupted. If the log's files could not be reached there as they shall be, it is not made.
 fn create_path(options: &DatabaseOptions) -> Result<()> {
     let (fs, path) = (&*options.fs, &options.path);
     let is_there = fs.kind(path)?.is_some();
@@ -473,9 +478,17 @@ fn create_path(options: &DatabaseOptions) -> Result<()> {
         return Err(error);
     }
     path.ancestors().skip(1).try_for_each(|dir| match sync_dir(fs, dir) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(Error::Io { source, .. }) if is_anothers(source.kind()) => Ok(()),
         result => result,
     })
+}
+
+/// Whether a directory that cannot be synced for this reason is none that was made here: it may not be opened, or its file system
+/// has no such call, as that of an image that is only read or of an automounter. If that of the database has none either, it is
+/// not forgiven there.
+fn is_anothers(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(kind, PermissionDenied | InvalidInput | Unsupported)
 }
 
 /// Syncs a directory; the parent of a plain name is the current one.
@@ -632,12 +645,13 @@ fn continue_log(
     }
     let segment = segments.reopen(end.number, end.capacity)?;
     let is_old = end.version < LOG_VERSION;
+    let mut unused = found.unused.clone();
     let writer = if found.dropped_bytes > 0 || last > found.last || is_old {
-        leave_torn(&segments, segment, end, found, last)?
+        leave_torn(&segments, segment, end, found, &mut unused, last)?
     } else {
         Writer::resume(Arc::clone(&segments), segment, end.end, last)?
     };
-    for &(number, len) in &found.unused {
+    for (number, len) in unused {
         segments.add_recyclable(number, len);
     }
     segments.trim();
@@ -647,24 +661,30 @@ fn continue_log(
     Ok((segments, writer.with_buffer(options.log_buffer)))
 }
 
-/// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. The tail and
-/// all other traces of what was dropped are then wiped out first, so that they can never be taken for records
-/// that follow the new ones. Numbers that are left out need a new segment: only its link can tell.
+/// Goes on behind a torn tail: in a new segment, or, if there is no space for one, in its place. If there is none, what is `unused`
+/// is removed, as it takes space, and may have records that would be looked at again if the new ones were lost. The tail is wiped
+/// out before it is written over, so that it can never be taken for records that follow the new ones. Numbers that are left out
+/// need a new segment: only its link can tell.
 fn leave_torn(
     segments: &Arc<Segments>,
     segment: Segment,
     end: &ReadSegment,
     found: &Recovered,
+    unused: &mut Vec<(u64, u64)>,
     last: Seqno,
 ) -> Result<Writer> {
-    let started =
-        Writer::start_after(Arc::clone(segments), segment.clone(), end.end, found.last, last);
+    let start =
+        || Writer::start_after(Arc::clone(segments), segment.clone(), end.end, found.last, last);
+    let mut started = start();
+    if let Err(Error::NoSpace { .. }) = started
+        && !unused.is_empty()
+    {
+        segments.remove_unused(unused.drain(..).map(|(number, _)| number))?;
+        started = start();
+    }
     match started {
         Err(Error::NoSpace { .. }) if last == found.last => {
             segments.wipe(&segment, end.end..end.end + found.torn_bytes)?;
-            for &(number, _) in &found.unused {
-                segments.wipe_front(number)?;
-            }
             Writer::resume(Arc::clone(segments), segment, end.end, last)
         }
         Ok(writer) => {

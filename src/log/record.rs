@@ -147,7 +147,7 @@ pub(super) fn traces(
 ) -> bool {
     let pattern = identity.to_le_bytes();
     let mut at = from;
-    let mut patience = MOST_CLAIMS * file.len();
+    let mut patience = MOST_CLAIMS.saturating_mul(file.len());
     while let Some(next) = find(file.get(at + 8..).unwrap_or_default(), pattern) {
         let offset = at + next;
         let record = parse(file, offset, identity);

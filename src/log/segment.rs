@@ -236,12 +236,12 @@ impl Segments {
         wipe(&*segment.file, range)
     }
 
-    /// Wipes the link of a segment that is not in use, so that it cannot be reached.
-    pub(crate) fn wipe_front(&self, number: u64) -> Result<()> {
-        let path = path(&self.dir, number);
-        let file = self.fs.open(&path, Access::Write, Layer::Positional)?;
-        let len = file.len()?;
-        wipe(&*file, 0..len.min(SECTOR as u64))
+    /// Removes segments that are not in use, for good.
+    pub(crate) fn remove_unused(&self, numbers: impl IntoIterator<Item = u64>) -> Result<()> {
+        for number in numbers {
+            self.fs.remove(&path(&self.dir, number))?;
+        }
+        self.fs.sync_dir(&self.dir)
     }
 
     /// The next segment to write, with room for a record of `need` bytes. Takes the prepared one, waits for it if it is

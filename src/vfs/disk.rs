@@ -77,8 +77,31 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// A file that is locked until this is dropped.
+/// A file or directory that is locked until this is dropped.
 struct Lock(fs::File);
+
+impl Lock {
+    fn take(file: fs::File, access: Access) -> Result<Self, TryLockError> {
+        match access {
+            Access::Write => file.try_lock(),
+            Access::Read => file.try_lock_shared(),
+        }
+        .map(|()| Self(file))
+    }
+
+    /// The same for a directory; `None` where the file system does not lock these.
+    fn take_directory(dir: &Path, access: Access) -> Result<Option<Self>, TryLockError> {
+        let taken = fs::File::open(dir).map_err(TryLockError::Error);
+        match taken.and_then(|dir| Self::take(dir, access)) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+            Err(TryLockError::Error(error)) => {
+                log::debug!("{} cannot be locked: {error}", dir.display());
+                Ok(None)
+            }
+        }
+    }
+}
 
 impl Drop for Lock {
     fn drop(&mut self) {
@@ -166,30 +189,31 @@ impl Fs for DiskFs {
 
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         let failed = |source| Error::io("lock", path, None, source);
+        let dir = directory(path.parent().unwrap_or(path));
+        let refused = |error| match error {
+            TryLockError::WouldBlock => Error::Locked { path: dir.to_path_buf() },
+            TryLockError::Error(source) => failed(source),
+        };
         let mut options = unlinked();
         options.read(true);
         if access == Access::Write {
             options.write(true).create(true).truncate(false).mode(0o600);
         }
-        let file = match check_regular(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match access {
-                Access::Read => return Ok(Box::new(())),
-                Access::Write => options.open(path),
-            },
-            checked => checked.and_then(|()| options.open(path)),
+        let checked = check_regular(path);
+        let is_missing =
+            checked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        // Readers lock the directory where there is no file, and writers both.
+        let of_directory = match access {
+            Access::Read if !is_missing => None,
+            _ => Lock::take_directory(dir, access).map_err(refused)?,
         };
-        let file = file.map_err(failed)?;
-        let taken = match access {
-            Access::Write => file.try_lock(),
-            Access::Read => file.try_lock_shared(),
-        };
-        match taken {
-            Ok(()) => Ok(Box::new(Lock(file))),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::Locked { path: path.parent().unwrap_or(path).to_path_buf() })
-            }
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+        if is_missing && access == Access::Read {
+            return Ok(Box::new(of_directory));
         }
+        let checked = if is_missing { Ok(()) } else { checked };
+        let file = checked.and_then(|()| options.open(path)).map_err(failed)?;
+        let lock = Lock::take(file, access).map_err(refused)?;
+        Ok(Box::new((lock, of_directory)))
     }
 
     fn stats(&self) -> IoStats {
@@ -248,6 +272,30 @@ mod tests {
         fs.remove(&path("link")).unwrap();
         symlink(root.path(), path("dir")).unwrap();
         fs.open(&path("dir/file"), Access::Write, Layer::Mmap).unwrap();
+    }
+
+    #[test]
+    fn readers_keep_writers_out_without_a_file_too() {
+        let root = tempfile::tempdir().unwrap();
+        let (fs, path) = (DiskFs::new(), root.path().join("lock"));
+        let refused = |access| match fs.lock(&path, access).map(drop) {
+            Err(Error::Locked { path }) => path == root.path(),
+            Ok(()) => false,
+            Err(error) => panic!("{error}"),
+        };
+        let readers = [(); 2].map(|()| fs.lock(&path, Access::Read).unwrap());
+        assert!(refused(Access::Write) && !path.exists());
+        drop(readers);
+        let writer = fs.lock(&path, Access::Write).unwrap();
+        assert!(refused(Access::Write) && refused(Access::Read));
+        fs.remove(&path).unwrap();
+        assert!(refused(Access::Write) && refused(Access::Read));
+        drop(writer);
+        drop(fs.lock(&path, Access::Write).unwrap());
+        let reader = fs.lock(&path, Access::Read).unwrap();
+        assert!(refused(Access::Write) && !refused(Access::Read));
+        drop(reader);
+        assert!(!refused(Access::Write));
     }
 
     #[test]

@@ -514,23 +514,22 @@ impl Fs for MemoryFs {
     }
 
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
-        let found = match (self.kind(path)?, access) {
-            (None, Access::Read) => return Ok(Box::new(())),
-            (None, Access::Write) => self.create(path, Layer::default()).map(drop),
-            (Some(_), Access::Read) => Ok(()),
-            (Some(_), Access::Write) => {
-                self.0.check_writable().map_err(|source| Error::io("lock", path, None, source))
-            }
-        };
-        found?;
-        let node = self.node(path)?.id;
+        let failed = |source| Error::io("lock", path, None, source);
+        match (self.kind(path)?, access) {
+            (_, Access::Read) => {}
+            (None, Access::Write) => drop(self.create(path, Layer::default())?),
+            (Some(_), Access::Write) => self.0.check_writable().map_err(failed)?,
+        }
+        // That of the directory stands for that of the file, which need not be there.
+        let dir = path.parent().unwrap_or(path);
+        let node = locked(&self.0.tree).names.find_dir(dir).map_err(failed)?;
         let mut locks = locked(&self.0.locks);
         match (locks.get_mut(&node), access) {
             (None, Access::Write) => drop(locks.insert(node, Holders::One)),
             (None, Access::Read) => drop(locks.insert(node, Holders::Sharing(1))),
             (Some(Holders::Sharing(count)), Access::Read) => *count += 1,
             (Some(_), _) => {
-                return Err(Error::Locked { path: path.parent().unwrap_or(path).to_path_buf() });
+                return Err(Error::Locked { path: dir.to_path_buf() });
             }
         }
         Ok(Box::new(HeldLock { fs: Arc::clone(&self.0), node }))

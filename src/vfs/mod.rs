@@ -138,7 +138,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     }
     /// Takes the lock named by the file `path` at once or gives [`Error::Locked`].
     /// Exclusive with [`Access::Write`], creating the file if needed; shared with [`Access::Read`],
-    /// creating nothing: with no such file there is nobody to keep out, and a guard is given all the same.
+    /// creating nothing: where there is no such file, the directory is locked, if it can be.
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard>;
     /// What all files opened through this file system have done so far.
     fn stats(&self) -> IoStats;

@@ -318,6 +318,8 @@ fn the_lock_keeps_others_out() {
         let lock = |access| place.fs.lock(&path, access);
         let nobody = lock(Access::Read).unwrap();
         assert_eq!(place.fs.kind(&path).unwrap(), None);
+        assert_eq!(lock(Access::Write).err().unwrap().kind(), Kind::Locked);
+        drop(nobody);
         let owner = lock(Access::Write).unwrap();
         for access in [Access::Read, Access::Write] {
             match lock(access) {
@@ -325,7 +327,7 @@ fn the_lock_keeps_others_out() {
                 other => panic!("{:?}", other.err()),
             }
         }
-        drop((nobody, owner));
+        drop(owner);
         let readers = (lock(Access::Read).unwrap(), lock(Access::Read).unwrap());
         assert_eq!(lock(Access::Write).err().unwrap().kind(), Kind::Locked);
         drop(readers.0);

@@ -21,6 +21,7 @@ mod model;
 mod multi_get;
 mod panics;
 mod pressure;
+mod processes;
 mod ranges;
 mod rot;
 mod setup;
