@@ -315,13 +315,17 @@ impl PageFile {
 
     /// Caches a node that is whole.
     pub(super) fn keep(&self, at: Pointer, node: &[u8]) {
-        let make = |len| {
+        let mut made = 0;
+        let (blocks, index) = self.cached.get_or_make(at.page(), |len| {
             let blocks = FileBlocks::new(Arc::clone(&self.cache), len);
-            self.count(blocks.memory());
+            made = blocks.memory();
             blocks
-        };
-        let (blocks, index) = self.cached.get_or_make(at.page(), make);
+        });
         blocks.insert(index, node);
+        // Not in there: others wait for what is made.
+        if made > 0 {
+            self.count(made);
+        }
     }
 
     /// `pages` from `page` on are going to be written anew: what is known of them counts no more.
