@@ -256,7 +256,8 @@ impl DatabaseBuilder {
     ///
     /// # Errors
     /// `NotADatabase`, `Io`.
-    pub fn watch(self) -> Result<Watch> {
+    pub fn watch(mut self) -> Result<Watch> {
+        self.0.path = self.0.fs.absolute(&self.0.path)?;
         open::check_is_database(&self.0)?;
         Ok(Watch::new(self.0.fs, self.0.path))
     }
@@ -278,18 +279,12 @@ impl DatabaseBuilder {
     /// `Unsupported` if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is
     /// changed. After `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(mut self) -> Result<Database> {
-        self.0.path = absolute(&self.0.path)?;
+        self.0.path = self.0.fs.absolute(&self.0.path)?;
         self.0.check_memory()?;
         self.0.check_log()?;
         self.0.reducers.check()?;
         Database::open_with(self.0)
     }
-}
-
-/// The path from the root on, so that it leads to the same place when the program goes to another directory. Links in it stay.
-fn absolute(path: &Path) -> Result<PathBuf> {
-    let named = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    std::path::absolute(named).map_err(|source| Error::io("find", path, None, source))
 }
 
 impl DatabaseOptions {

@@ -58,7 +58,7 @@ impl Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.is_of_this_process() {
             // A process that was forked has none of the threads, and all else is the other one's: nothing of it is touched.
             std::mem::forget(Arc::clone(&self.0));
             return;
@@ -532,8 +532,13 @@ impl Inner {
         persisted.into_iter().collect()
     }
 
+    /// Whether this process opened it, and not one that it was forked from.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     fn shut_down(&self) -> Result<()> {
-        if self.process != std::process::id() {
+        if !self.is_of_this_process() {
             return Err(Error::Closed);
         }
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -565,9 +570,13 @@ impl Inner {
             Ok(())
         });
         let catalog = self.catalog();
-        // From here on the files may be another one's. What somebody reads of them keeps its lock until then.
+        // From here on the files may be another one's. What somebody reads of them keeps its lock until then. There may be keyspaces
+        // that were made meanwhile.
         self.shared.log_files.revoke();
-        self.all().iter().for_each(|open| open.files.revoke());
+        for open in self.all() {
+            open.target.engine.stop();
+            open.files.revoke();
+        }
         lock(&self.lock).take();
         drop(catalog);
         result.and(ended)

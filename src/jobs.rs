@@ -295,9 +295,13 @@ impl Jobs {
     pub(crate) fn forget_trouble(&self, work: Work) {
         let mut status = self.lock();
         let progress = status.of(work);
-        progress.trouble = None;
+        let is_news = progress.trouble.take().is_some() && work == Work::Flush;
         progress.forgotten += 1;
+        let trouble = status.trouble_of(work);
         drop(status);
+        if is_news {
+            self.host.trouble(trouble);
+        }
         self.changed.notify_all();
     }
 

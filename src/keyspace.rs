@@ -562,7 +562,10 @@ impl Clone for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.database.release(self.seqno);
+        // Another process's state is held by that one, and its locks may be for good.
+        if self.database.is_of_this_process() {
+            self.database.release(self.seqno);
+        }
     }
 }
 

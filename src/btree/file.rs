@@ -20,7 +20,7 @@ use super::ahead::Ahead;
 use super::node::{self, Pointer};
 use crate::base::prefetch::prefetch;
 use crate::base::{Slice, View, checksum};
-use crate::cache::{BlockCache, FileBlocks, OpenFiles};
+use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::vfs::{File, LockGuard, ReadRequest};
@@ -53,9 +53,6 @@ pub(super) struct PageFile {
     room: AtomicUsize,
     /// The database's lock.
     lock: Option<Weak<LockGuard>>,
-    /// Who counts what looking after cached pages takes, and how many bytes that is.
-    files: Option<Arc<OpenFiles>>,
-    counted: AtomicUsize,
     /// How many times a node was asked for.
     requests: AtomicU64,
     /// How many times it had to be read from the file.
@@ -144,8 +141,6 @@ impl PageFile {
             out,
             room: AtomicUsize::new(most_kept),
             lock: None,
-            files: None,
-            counted: AtomicUsize::new(0),
             file,
             path: path.to_path_buf(),
             identity,
@@ -162,20 +157,6 @@ impl PageFile {
     pub(super) fn locked_by(mut self, lock: &Weak<LockGuard>) -> Self {
         self.lock = Some(Weak::clone(lock));
         self
-    }
-
-    /// The same file, whose memory counts among that of `files`.
-    pub(super) fn counted_by(mut self, files: &Arc<OpenFiles>) -> Self {
-        self.files = Some(Arc::clone(files));
-        self
-    }
-
-    /// Counts memory that is taken for as long as the file is open.
-    fn count(&self, bytes: usize) {
-        if let Some(files) = &self.files {
-            self.counted.fetch_add(bytes, Ordering::Relaxed);
-            files.grew(bytes);
-        }
     }
 
     pub(super) fn identity(&self) -> u64 {
@@ -315,17 +296,9 @@ impl PageFile {
 
     /// Caches a node that is whole.
     pub(super) fn keep(&self, at: Pointer, node: &[u8]) {
-        let mut made = 0;
-        let (blocks, index) = self.cached.get_or_make(at.page(), |len| {
-            let blocks = FileBlocks::new(Arc::clone(&self.cache), len);
-            made = blocks.memory();
-            blocks
-        });
+        let make = |len| FileBlocks::new(Arc::clone(&self.cache), len);
+        let (blocks, index) = self.cached.get_or_make(at.page(), make);
         blocks.insert(index, node);
-        // Not in there: others wait for what is made.
-        if made > 0 {
-            self.count(made);
-        }
     }
 
     /// `pages` from `page` on are going to be written anew: what is known of them counts no more.
@@ -455,14 +428,6 @@ impl PageFile {
         match self.file.len() {
             Ok(len) if len < end => self.outside(at),
             _ => error,
-        }
-    }
-}
-
-impl Drop for PageFile {
-    fn drop(&mut self) {
-        if let Some(files) = &self.files {
-            files.closed(*self.counted.get_mut());
         }
     }
 }

@@ -239,7 +239,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
     /// Makes the tree. All its nodes are written when this returns, and nothing is synced.
     pub(super) fn run(mut self) -> Result<Rewritten> {
         let mut level = 0;
-        match self.root.top {
+        match self.root.top()? {
             None => self.merge_leaf(None, None)?,
             Some(top) => {
                 level = top.level;

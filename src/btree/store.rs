@@ -200,7 +200,7 @@ impl Store {
         let path = writer::path(dir);
         let out = writer::out(fs, dir, access, layer, &file)?;
         let file = PageFile::new(file, out, &path, context.identity, page_size, blocks, most_kept);
-        let file = Arc::new(file.locked_by(&context.lock).counted_by(&context.open_files));
+        let file = Arc::new(file.locked_by(&context.lock));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(MemtableKind::default(), &context.budget);
         let unused = writer.space().unused();
@@ -261,7 +261,7 @@ impl Store {
     fn close_trees(&self) {
         let swap = lock(&self.swap);
         let mut next = State::clone(&self.state.load());
-        next.root = Root::closed(next.root.seqno, Arc::clone(&next.root.file));
+        next.root = self.for_readers(&next.root);
         next.older.clear();
         let before = self.state.swap(Arc::new(next));
         drop(swap);
@@ -271,6 +271,14 @@ impl Store {
                 break;
             }
             crate::sync::thread::sleep(A_MOMENT);
+        }
+    }
+
+    /// A tree that has been made, for readers. When the engine has stopped there are none: what is lent is not kept for them.
+    fn for_readers(&self, root: &Arc<Root>) -> Arc<Root> {
+        match self.jobs.is_stopping() {
+            true => Root::closed(root.seqno, Arc::clone(&root.file)),
+            false => Arc::clone(root),
         }
     }
 
@@ -348,7 +356,7 @@ impl Store {
         self.change_and_let_go(|state| {
             (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
             if state.clearing.take_if(|clearing| clearing.seqno == seqno).is_some() {
-                state.root = root;
+                state.root = self.for_readers(&root);
             }
         });
         self.persisted.fetch_max(seqno, Ordering::Release);
@@ -435,7 +443,7 @@ impl Store {
             (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
             is_installed = state.clearing.is_none();
             if is_installed {
-                state.root = Arc::clone(root);
+                state.root = self.for_readers(root);
                 change(state);
             }
         });
@@ -565,8 +573,7 @@ impl Store {
         let (identity, page_size) = (old.identity(), old.page_size());
         let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
         let file = PageFile::new(file, out, &path, identity, page_size, blocks, most_kept);
-        let file =
-            Arc::new(file.locked_by(&self.context.lock).counted_by(&self.context.open_files));
+        let file = Arc::new(file.locked_by(&self.context.lock));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
         self.install(writer, &root, |_| {});

@@ -159,12 +159,6 @@ impl OpenFiles {
         }
     }
 
-    /// Notes that a file that is not closed for want of memory holds so many bytes more.
-    pub(crate) fn grew(&self, memory: usize) {
-        self.used.fetch_add(memory, Ordering::Relaxed);
-        self.make_room();
-    }
-
     /// Notes that a file that held `memory` bytes was closed.
     pub(crate) fn closed(&self, memory: usize) {
         self.used.fetch_sub(memory, Ordering::Relaxed);

@@ -151,6 +151,7 @@ fn what_trying_again_does_not_mend_is_given_up() {
             assert_eq!(engine.told(), told);
             engine.jobs.forget_trouble(work);
             assert!(engine.jobs.trouble().is_none());
+            assert_eq!(engine.told(), vec![None; told.len()]);
         }
     }
 }

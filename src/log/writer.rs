@@ -219,6 +219,22 @@ impl Writer {
         last: Seqno,
     ) -> Result<Self> {
         let segment = segments.take_next(LINK)?;
+        let number = segment.number;
+        let started = Self::start_in(Arc::clone(&segments), segment, left, link, last);
+        if started.is_err() {
+            // Its link may be there, and would be followed if another segment were started.
+            segments.remove_unused([number])?;
+        }
+        started
+    }
+
+    fn start_in(
+        segments: Arc<Segments>,
+        segment: Segment,
+        left: Option<Left>,
+        link: (u64, u64),
+        last: Seqno,
+    ) -> Result<Self> {
         let mut writer = Self::resume(segments, segment, SEGMENT_HEADER, last)?;
         let before = left.as_ref().map_or(last, |left| left.last);
         writer.append_link(link, before);

@@ -10,7 +10,7 @@
 use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -113,6 +113,11 @@ impl Drop for Lock {
 }
 
 impl Fs for DiskFs {
+    /// Links in it stay.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        std::path::absolute(directory(path)).map_err(|source| Error::io("find", path, None, source))
+    }
+
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         let layer = layer.raw()?;
         let mut options = unlinked();

@@ -454,6 +454,10 @@ impl Fs for FaultFs {
         self.plan.run(&Call::new(Operation::SyncDir, "sync", dir), || self.inner.sync_dir(dir))
     }
 
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
     fn free_bytes(&self, dir: &Path) -> Option<u64> {
         self.inner.free_bytes(dir)
     }

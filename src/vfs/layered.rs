@@ -13,7 +13,7 @@
 //! Thread safety: one lock, held for a moment, around which page cache is the present one. Invariant: files
 //! keep the cache they were opened with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use super::block::BlockFile;
@@ -161,6 +161,10 @@ impl Fs for LayeredFs {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.inner.sync_dir(dir)
+    }
+
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {

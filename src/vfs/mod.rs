@@ -48,7 +48,7 @@ use std::fmt;
 use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::base::View;
@@ -113,6 +113,11 @@ pub type LockGuard = Box<dyn Send + Sync>;
 /// the call fails; a read may reach to the end of the block that the file's end lies in, and finds zeros behind
 /// the end. Where there is no direct I/O, opening is `Unsupported` and creates nothing.
 pub trait Fs: Send + Sync + fmt::Debug {
+    /// A path that leads to the same place whatever becomes of the process: where names are looked up from the process's present
+    /// directory, the one from the root on. As given unless the file system says otherwise.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
     /// Opens an existing file.
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>>;
     /// Creates a new, empty file for reading and writing; an error if the name is taken.

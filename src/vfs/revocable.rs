@@ -16,10 +16,17 @@ use super::{File, Hint, IoStats, RawRead, View};
 use crate::error::{Error, Result};
 use crate::sync::RwLock;
 
-/// The right to change files.
-#[derive(Debug, Default)]
+/// The right to change files. A process that was forked from the one it is given to has not got it.
+#[derive(Debug)]
 pub(super) struct Right {
+    process: u32,
     is_revoked: RwLock<bool>,
+}
+
+impl Default for Right {
+    fn default() -> Self {
+        Self { process: std::process::id(), is_revoked: RwLock::new(false) }
+    }
 }
 
 impl Right {
@@ -30,6 +37,9 @@ impl Right {
 
     /// Makes a change, if there is the right to; `Closed` if not.
     pub(super) fn exercise(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.process != std::process::id() {
+            return Err(Error::Closed);
+        }
         let is_revoked = self.is_revoked.read().unwrap_or_else(PoisonError::into_inner);
         if *is_revoked { Err(Error::Closed) } else { change() }
     }

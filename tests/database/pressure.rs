@@ -23,7 +23,7 @@ fn in_time(what: String, work: impl FnOnce() + Send + 'static) {
         work();
         done.send(()).unwrap();
     });
-    is_done.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} hangs"));
+    is_done.recv_timeout(Duration::from_secs(300)).unwrap_or_else(|_| panic!("{what} hangs"));
 }
 
 fn name(number: usize) -> String {

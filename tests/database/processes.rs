@@ -114,9 +114,23 @@ fn child_that_forks() {
     let path = Path::new(&dir).join("db");
     let (database, keyspaces) = open(path.to_str().unwrap());
     keyspaces.iter().for_each(|keyspace| fill(keyspace, 1));
-    let mut handles = Some((database, keyspaces));
+    database.persist().unwrap();
+    // Iterators that alone need files which a compaction has made needless.
+    let mut ranges: Vec<_> = keyspaces.iter().map(Keyspace::iter).collect();
+    ranges.iter_mut().for_each(|range| drop(range.next().unwrap().unwrap()));
+    keyspaces.iter().for_each(|keyspace| fill(keyspace, 3));
+    keyspaces.iter().for_each(|keyspace| keyspace.compact().unwrap());
+    database.settle().unwrap();
+    // Log segments come and go.
+    let names = || files_below(&path.join("keyspaces")).into_keys().collect::<Vec<_>>();
+    let before = names();
+    let mut handles = Some((database, keyspaces, ranges));
     in_a_fork(|| drop(handles.take()));
-    let (database, keyspaces) = handles.unwrap();
+    let (database, keyspaces, ranges) = handles.unwrap();
+    assert_eq!(names(), before);
+    for range in ranges {
+        assert_eq!(range.map(Result::unwrap).filter(|(_, value)| value[0] == 1).count(), 1999);
+    }
     // It has neither ended the database nor taken its lock away.
     let refused = Database::open(&path).unwrap_err();
     assert_eq!(refused.kind(), turbidite::ErrorKind::Locked);

@@ -274,3 +274,32 @@ fn checkpoints_go_on_while_all_is_compacted() {
     assert_eq!(keyspace.count().unwrap(), 8001);
     check_clean(&db);
 }
+
+/// Closing may give the engine up while a checkpoint waits for the log. What readers are told from then on is no tree to build on.
+#[test]
+fn a_checkpoint_that_a_stop_overtakes_loses_nothing() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    let db = open(&faults);
+    let keyspace = keyspace(&db);
+    (0..1000u32).for_each(|number| keyspace.put(number.to_be_bytes(), [7; 100]).unwrap());
+    keyspace.persist().unwrap();
+    let slow = Effect::Delay(Duration::from_millis(300));
+    let slow = Fault { times: Times::Always, ..Fault::new(Operation::Sync, slow) };
+    faults.arm(Fault { name_contains: ".log".into(), ..slow });
+    keyspace.put("more", "v").unwrap();
+    let engine = &keyspace.target().engine;
+    let syncs = faults.calls(Operation::Sync);
+    engine.cut(db.stats().last_seqno);
+    wait_until(|| faults.calls(Operation::Sync) > syncs);
+    engine.stop();
+    assert_eq!(keyspace.get("more").unwrap().unwrap(), "v", "it is in memory");
+    assert_eq!(keyspace.get(7u32.to_be_bytes()).unwrap_err().kind(), ErrorKind::Closed);
+    std::thread::sleep(Duration::from_millis(600));
+    faults.disarm();
+    drop(keyspace);
+    let _ = db.close();
+    let db = open(&FaultFs::new(Arc::new(memory.fork())));
+    check_clean(&db);
+    assert_eq!(db.open_keyspace("tree").unwrap().count().unwrap(), 1001);
+}
