@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use turbidite::vfs::{Fs, MemoryFs};
 use turbidite::{
@@ -161,14 +162,31 @@ impl Fingerprint {
     }
 }
 
+/// So many times it is looked again whether a file that nobody knows of is there, after this time.
+const TRIES: usize = 50;
+const A_MOMENT: Duration = Duration::from_millis(2);
+
 /// Says what there is too much of: a database that has been opened and has settled has no files but those that its keyspaces are
 /// made of, however its last life ended. `files` are all that lie in its directory, with their lengths.
 ///
 /// # Errors
 /// Those of settling.
-pub fn leftovers(
+pub fn leftovers(db: &Database, files: impl Fn() -> Vec<(PathBuf, u64)>) -> Result<Option<String>> {
+    let mut left = leftovers_now(db, &files)?;
+    // Who lets go of a file last removes it, which may be a thread that has done all else that it had to do.
+    for _ in 0..TRIES {
+        if left.is_none() {
+            break;
+        }
+        std::thread::sleep(A_MOMENT);
+        left = leftovers_now(db, &files)?;
+    }
+    Ok(left)
+}
+
+fn leftovers_now(
     db: &Database,
-    files: impl FnOnce() -> Vec<(PathBuf, u64)>,
+    files: &impl Fn() -> Vec<(PathBuf, u64)>,
 ) -> Result<Option<String>> {
     db.settle()?;
     let files = files();
