@@ -17,6 +17,8 @@
 //!
 //! New nodes are written in the order of their pages, in large pieces.
 
+use std::ops::Range;
+
 use super::ahead::Ahead;
 use super::changes::Changes;
 use super::file::{Node, OVERFLOW_HEADER, PageFile};
@@ -44,10 +46,40 @@ pub(super) enum Source<'a, C> {
     Leaves {
         /// Those behind this key. Afterwards: up to where; `None` if to the end.
         from: &'a mut Option<Vec<u8>>,
-        /// `None`: all of them. Otherwise those of which a part, or a part of a value, is not in the first so many
-        /// pages of the file; if there is room further in front, these values are moved, too.
-        behind: Option<u64>,
+        which: &'a Which,
     },
+}
+
+impl<C> Source<'_, C> {
+    /// No page is to be taken before this one.
+    pub(super) fn floor(&self) -> u64 {
+        match self {
+            Self::Leaves { which: Which::In(pages), .. } => pages.end,
+            _ => 0,
+        }
+    }
+}
+
+/// Which leaves are rewritten, and which values of pages of their own with them.
+pub(super) enum Which {
+    /// All leaves, and no such values.
+    All,
+    /// Those of which a part is not in the first so many pages of the file; values only if there is room for them further
+    /// in front.
+    Behind(u64),
+    /// Those of which a part is in these pages. They are moved to where free pages follow behind these.
+    In(Range<u64>),
+}
+
+impl Which {
+    /// Whether what has `pages` is rewritten for where it lies.
+    fn has(&self, pages: Range<u64>) -> bool {
+        match self {
+            Self::All => false,
+            Self::Behind(behind) => pages.end > *behind,
+            Self::In(range) => pages.start < range.end && pages.end > range.start,
+        }
+    }
 }
 
 /// The pages of the file, as they are taken and written.
@@ -361,13 +393,13 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
 
     /// Whether leaves are rewritten for where they lie.
     fn moves_some(&self) -> bool {
-        matches!(self.source, Source::Leaves { behind: Some(_), .. })
+        matches!(self.source, Source::Leaves { which: Which::Behind(_) | Which::In(_), .. })
     }
 
     /// Whether the node of `level` at `at` is rewritten if there is something below it that may be.
     fn is_to_move(&self, at: Pointer, level: u8) -> Result<bool> {
-        let Source::Leaves { behind: Some(behind), .. } = self.source else { return Ok(true) };
-        if level > 0 || at.page() + at.pages() > behind {
+        let Source::Leaves { which, .. } = &self.source else { return Ok(true) };
+        if level > 0 || !self.moves_some() || which.has(at.page()..at.page() + at.pages()) {
             return Ok(true);
         }
         if self.counts.overflow_pages == 0 {
@@ -375,21 +407,23 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
         }
         let node = self.root.node_past_cache(at, level, &mut Ahead::default())?;
         let leaf = Leaf::new(&node);
-        Ok((0..leaf.len()).any(|index| self.far_value(leaf.value(index)).is_some()))
+        Ok((0..leaf.len()).any(|index| self.value_to_move(leaf.value(index)).is_some()))
     }
 
     /// Where a value is that is to be moved, and its bytes.
-    fn far_value(&self, value: Stored<'_>) -> Option<(Pointer, u64)> {
-        match (&self.source, value) {
-            (Source::Leaves { behind: Some(behind), .. }, Stored::Overflow { at, len }) => {
-                let count = overflow_pages(len, self.pages.file.page_size());
-                let is_nearer = |page| page < at.page();
-                let is_far = at.page() + count > *behind;
-                (is_far && self.pages.space.place(count).is_some_and(is_nearer))
-                    .then_some((at, len))
+    fn value_to_move(&self, value: Stored<'_>) -> Option<(Pointer, u64)> {
+        let (Source::Leaves { which, .. }, Stored::Overflow { at, len }) = (&self.source, value)
+        else {
+            return None;
+        };
+        let count = overflow_pages(len, self.pages.file.page_size());
+        let has_place = || match which {
+            Which::Behind(_) => {
+                self.pages.space.place(count).is_some_and(|place| place < at.page())
             }
-            _ => None,
-        }
+            Which::All | Which::In(_) => true,
+        };
+        (which.has(at.page()..at.page() + count) && has_place()).then_some((at, len))
     }
 
     /// Merges a leaf, if there is one, with the changes below `upper`.
@@ -474,7 +508,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
 
     /// Takes a record into the builder as it is.
     fn push(&mut self, key: &[u8], value: Stored<'_>) -> Result<()> {
-        let value = match self.far_value(value) {
+        let value = match self.value_to_move(value) {
             Some((at, len)) if !self.stopped => {
                 let bytes = self.root.file.overflow(at, len)?;
                 self.pages.give_overflow(at, len);

@@ -15,7 +15,8 @@
 //! Zeros may follow: no run is so near to the one before.
 //!
 //! Free pages are taken lowest first, so that data gathers at the file's front and its end can be cut off. Of runs of
-//! several pages the first ones are looked at; if all are too short, the smallest one that is long enough is taken.
+//! several pages the first ones are looked at; if all are too short, the smallest one that is long enough is taken. While a part
+//! of the file is being emptied, what lies before the part's end is not taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -82,6 +83,8 @@ impl Births {
 pub(super) struct Space {
     /// The pages of the file.
     end: u64,
+    /// Before this page none is taken.
+    floor: u64,
     /// Runs of free pages: first page, number of pages. No two touch.
     free: BTreeMap<u64, u64>,
     /// Those of several pages: number of pages, first page.
@@ -107,7 +110,12 @@ impl Space {
         let several = free.iter().filter(|(_, count)| **count > 1);
         let by_len = several.map(|(&page, &count)| (count, page)).collect();
         let births = Births::default();
-        Self { end, free, by_len, pending, births, taken, last_end: end, given }
+        Self { end, floor: 0, free, by_len, pending, births, taken, last_end: end, given }
+    }
+
+    /// From now on, takes no page before `floor`.
+    pub(super) fn take_from(&mut self, floor: u64) {
+        self.floor = floor;
     }
 
     /// The pages of the file.
@@ -155,7 +163,7 @@ impl Space {
                 // The last run may reach the end.
                 let last = self.free.last_key_value().map(|(&at, &len)| (at, len));
                 let page = match last {
-                    Some((at, len)) if at + len == self.end => {
+                    Some((at, len)) if at + len == self.end && at >= self.floor => {
                         self.remove_run(at);
                         at
                     }
@@ -175,8 +183,12 @@ impl Space {
 
     /// Where `count` free pages in a row are that would be taken next.
     pub(super) fn place(&self, count: u64) -> Option<u64> {
-        let first = self.free.iter().take(LOOKED_AT).find(|(_, len)| **len >= count);
-        let smallest = || self.by_len.range((count, 0)..).next().map(|&(_, page)| page);
+        let mut first = self.free.range(self.floor..).take(LOOKED_AT);
+        let first = first.find(|(_, len)| **len >= count);
+        let smallest = || {
+            let mut runs = self.by_len.range((count, 0)..).take(LOOKED_AT);
+            runs.find(|(_, page)| *page >= self.floor).map(|&(_, page)| page)
+        };
         first.map(|(&page, _)| page).or_else(smallest)
     }
 
@@ -369,7 +381,7 @@ mod tests {
     proptest! {
         /// No page is ever given out that is in use or that a tree reads which is held, and none is lost.
         #[test]
-        fn no_page_is_lost_or_given_out_twice(steps in proptest::collection::vec((0u8..14, 1u64..5), 1..300)) {
+        fn no_page_is_lost_or_given_out_twice(steps in proptest::collection::vec((0u8..15, 1u64..5), 1..300)) {
             let mut space = Space::new(2, BTreeMap::new());
             let mut pages = vec![Use::Taken(0); 2];
             let mut saved = pages.clone();
@@ -378,7 +390,9 @@ mod tests {
             for (step, count) in steps {
                 match step {
                     0..5 => {
+                        let lowest = space.floor.min(space.end());
                         let page = space.take(count, version + 1);
+                        prop_assert!(page >= lowest);
                         pages.resize(pages.len().max(space.end() as usize), Use::Free);
                         for page in page..page + count {
                             prop_assert_eq!(pages[page as usize], Use::Free);
@@ -417,6 +431,7 @@ mod tests {
                         space.roll_back();
                         pages = saved.clone();
                     }
+                    14 => space.take_from((count - 1) * 7),
                     12 => match count {
                         1 => held.clear(),
                         2 => drop((!held.is_empty()).then(|| held.remove(0))),

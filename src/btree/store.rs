@@ -23,7 +23,8 @@ use super::changes::Changes;
 use super::cursor::TreeCursor;
 use super::file::PageFile;
 use super::meta::Meta;
-use super::rewrite::Source;
+use super::node::Pointer;
+use super::rewrite::{Source, Which};
 use super::root::Root;
 use super::verify::{self, Subject};
 use super::writer::{self, Writer};
@@ -51,6 +52,10 @@ const KEPT_SHARE: usize = 32;
 const KEPT_SHARE_OF_OWN: u32 = 2;
 /// The share of the file that may be free when all has been written anew.
 const LEFT_SHARE: u64 = 64;
+/// The share that may be holes which values find no room in.
+const HOLES_SHARE: u64 = 16;
+/// Such holes are closed in so many parts of the file, one after the other.
+const PARTS: u64 = 8;
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
 /// So long are readers waited for at the end.
@@ -474,33 +479,62 @@ impl Store {
         }
     }
 
-    /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed, until that
-    /// makes the file no shorter.
+    /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed. If values of several
+    /// pages find no room there, because what is free lies in too many places, makes room for them.
     fn rewrite_all(&self) -> Result<()> {
         // Trees that nobody sees any more hold no pages from here on.
         self.change_and_let_go(|_| {});
-        self.rewrite_leaves(None)?;
-        loop {
-            let mut writer = self.writer();
-            self.cut_end(&mut writer, true)?;
-            let (end, used) = (writer.space().end(), writer.used());
-            drop(writer);
-            if end - used <= end / LEFT_SHARE {
-                break;
-            }
-            self.rewrite_leaves(Some(used))?;
-            let mut writer = self.writer();
-            self.cut_end(&mut writer, true)?;
-            if writer.space().end() >= end - end / LEFT_SHARE {
-                break;
-            }
-        }
+        self.rewrite_leaves(&Which::All)?;
+        self.move_to_front()?;
+        self.close_holes()?;
         self.compactions.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Writes leaves anew, all or those `behind` so many pages. Checkpoints go on between the steps.
-    fn rewrite_leaves(&self, behind: Option<u64>) -> Result<()> {
+    /// Moves to the front what lies behind as many pages as are needed, until that makes the file no shorter.
+    fn move_to_front(&self) -> Result<()> {
+        loop {
+            let (end, used) = self.cut_and_measure()?;
+            if end - used <= end / LEFT_SHARE {
+                return Ok(());
+            }
+            self.rewrite_leaves(&Which::Behind(used))?;
+            if self.cut_and_measure()?.0 >= end - end / LEFT_SHARE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// While too much of the file is holes, empties one part of it after the other, from the front on, by moving what is in it
+    /// to the end, so that the part is one hole, and has what lies at the end moved there.
+    fn close_holes(&self) -> Result<()> {
+        let (first_end, _) = self.cut_and_measure()?;
+        let part = (first_end / PARTS).max(1);
+        for start in (Pointer::FIRST_PAGE..first_end).step_by(part as usize) {
+            let (end, used) = self.cut_and_measure()?;
+            // If pages that are still read, or no room on the disk, keep parts from getting empty, it would only grow.
+            if end - used <= end / HOLES_SHARE || end > first_end + part {
+                break;
+            }
+            let emptied = self.rewrite_leaves(&Which::In(start..start + part));
+            self.move_to_front()?;
+            match emptied {
+                Err(Error::NoSpace { .. }) => break,
+                emptied => emptied?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts free pages off the end of the file; how many it has then, and how many of them are in use.
+    fn cut_and_measure(&self) -> Result<(u64, u64)> {
+        let mut writer = self.writer();
+        self.cut_end(&mut writer, true)?;
+        Ok((writer.space().end(), writer.used()))
+    }
+
+    /// Writes leaves anew. Checkpoints go on between the steps.
+    fn rewrite_leaves(&self, which: &Which) -> Result<()> {
         let stop = || self.jobs.is_stopping();
         let mut from = None;
         loop {
@@ -514,7 +548,7 @@ impl Store {
             drop(state);
             let most_pages = step(&writer);
             let Meta { counts, persisted, reach, .. } = *writer.meta();
-            let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, behind };
+            let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, which };
             let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
             let next = writer.commit(&made, persisted, reach)?;
             self.install(&writer, &next, |_| {});

@@ -180,6 +180,7 @@ impl Writer {
     ) -> Result<Rewritten> {
         self.check_known()?;
         self.release();
+        self.space.take_from(source.floor());
         let mut pages = Pages::new(
             &self.file,
             &mut self.space,
@@ -188,6 +189,7 @@ impl Writer {
             self.version + 1,
         );
         let made = Rewrite::new(root, counts, source, &mut pages, most_pages, stop).run();
+        self.space.take_from(0);
         match made {
             Ok(made) => {
                 self.version += 1;

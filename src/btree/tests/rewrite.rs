@@ -12,7 +12,8 @@ use crate::btree::changes::Changes;
 use crate::btree::cursor::TreeCursor;
 use crate::btree::file::PageFile;
 use crate::btree::meta::{Counts, Top};
-use crate::btree::rewrite::{Rewritten, Source};
+use crate::btree::node::Pointer;
+use crate::btree::rewrite::{Rewritten, Source, Which};
 use crate::btree::root::Root;
 use crate::btree::verify::{Subject, verify};
 use crate::btree::writer::{self, Writer};
@@ -110,11 +111,11 @@ impl Tree {
         }
     }
 
-    fn rewrite_leaves(&mut self, behind: Option<u64>, most_pages: u64) {
+    fn rewrite_leaves(&mut self, which: &Which, most_pages: u64) {
         let mut from = None;
         loop {
             let counts = self.writer.meta().counts;
-            let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, behind };
+            let source: Source<'_, MemtableCursor> = Source::Leaves { from: &mut from, which };
             let made =
                 self.writer.rewrite(&self.root, counts, source, most_pages, &|| false).unwrap();
             self.root = self.writer.commit(&made, self.seqno, self.seqno).unwrap();
@@ -205,10 +206,23 @@ proptest! {
             tree.apply(&edits, most_pages);
             tree.check();
             match what {
-                0 => tree.rewrite_leaves(None, most_pages),
+                0 => tree.rewrite_leaves(&Which::All, most_pages),
                 5 => {
                     let used = tree.writer.used();
-                    tree.rewrite_leaves(Some(used), most_pages);
+                    tree.rewrite_leaves(&Which::Behind(used), most_pages);
+                }
+                6 => {
+                    // A part of the file, of which nothing is left in it.
+                    let end = tree.writer.space().end();
+                    let start = end * most_pages / 40;
+                    let part = start..(start + end / 4 + 1).min(end);
+                    tree.rewrite_leaves(&Which::In(part.clone()), u64::MAX);
+                    held = None;
+                    tree.writer.used();
+                    let list = tree.writer.meta().free.map_or(0, |free| free.page);
+                    for page in part.filter(|page| !tree.writer.space().is_free(*page)) {
+                        prop_assert!(page < Pointer::FIRST_PAGE || page.abs_diff(list) < 20);
+                    }
                 }
                 1 => tree.reopen(),
                 2 => held = Some((Arc::clone(&tree.root), tree.model.clone())),
@@ -315,7 +329,7 @@ fn a_tree_that_is_held_stays_whole_with_its_list_of_free_pages() {
     let most = (1000..5000).map(|number| (key(number), None)).collect();
     tree.apply(&most, u64::MAX);
     let used = tree.writer.used();
-    tree.rewrite_leaves(Some(used), u64::MAX);
+    tree.rewrite_leaves(&Which::Behind(used), u64::MAX);
     let subject = Subject {
         root: Arc::clone(&tree.root),
         meta: *tree.writer.meta(),

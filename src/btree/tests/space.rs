@@ -209,6 +209,59 @@ fn values_of_many_pages_find_the_holes_that_others_left() {
     assert!(disk(&keyspace) < live * 13 / 10, "{} bytes for {live}", disk(&keyspace));
 }
 
+/// A value that is longer than any hole, with holes before it.
+#[test]
+fn a_value_longer_than_all_holes_moves_to_the_front() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let small = |number: u32| vec![number as u8; 9000];
+    for number in 0..600u32 {
+        keyspace.put(number.to_be_bytes(), small(number)).unwrap();
+    }
+    keyspace.persist().unwrap();
+    let large = Dice::new(1).bytes(3 << 20);
+    keyspace.put(b"large", &large).unwrap();
+    keyspace.persist().unwrap();
+    for number in (0..600u32).filter(|number| !number.is_multiple_of(3)) {
+        keyspace.delete(number.to_be_bytes()).unwrap();
+    }
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    let live = 200 * (12 << 10) + (3 << 20);
+    assert!(disk(&keyspace) < live * 11 / 10, "{} bytes for {live}", disk(&keyspace));
+    assert!(keyspace.get(b"large").unwrap().unwrap() == *large);
+    for number in (0..600u32).step_by(3) {
+        assert!(keyspace.get(number.to_be_bytes()).unwrap().unwrap() == small(number));
+    }
+}
+
+/// What a reader holds keeps parts of the file from getting empty: it does not grow for that.
+#[test]
+fn holes_that_cannot_be_closed_are_left() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let mut dice = Dice::new(9);
+    let mut put = |count: u64, most: u64| {
+        for _ in 0..count {
+            let len = dice.below(most);
+            let value = dice.bytes(len);
+            keyspace.put((dice.below(300) as u32).to_be_bytes(), value).unwrap();
+        }
+        keyspace.persist().unwrap();
+    };
+    put(3000, 40_000);
+    let reader = keyspace.iter();
+    let before = disk(&keyspace);
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    assert!(disk(&keyspace) < before * 3 / 2, "{} bytes of {before}", disk(&keyspace));
+    drop(reader);
+    keyspace.compact().unwrap();
+    check_clean(&db);
+    let live: usize = keyspace.iter().map(|entry| entry.unwrap().1.len()).sum();
+    assert!(disk(&keyspace) < live as u64 * 13 / 10, "{} bytes for {live}", disk(&keyspace));
+}
+
 #[test]
 fn the_file_is_cut_off_after_values_of_many_pages_are_gone() {
     let db = open(&MemoryFs::new());
