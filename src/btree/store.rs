@@ -52,8 +52,10 @@ const KEPT_SHARE: usize = 32;
 const KEPT_SHARE_OF_OWN: u32 = 2;
 /// The share of the file that may be free when all has been written anew.
 const LEFT_SHARE: u64 = 64;
-/// The share that may be holes which values find no room in.
+/// The share that may be holes which values find no room in, and how many pages may be in any case: the list of free pages
+/// leaves some with each checkpoint.
 const HOLES_SHARE: u64 = 16;
+const HOLES: u64 = 16;
 /// Such holes are closed in so many parts of the file, one after the other.
 const PARTS: u64 = 8;
 /// How long those wait who look again and again.
@@ -513,7 +515,7 @@ impl Store {
         for start in (Pointer::FIRST_PAGE..first_end).step_by(part as usize) {
             let (end, used) = self.cut_and_measure()?;
             // If pages that are still read, or no room on the disk, keep parts from getting empty, it would only grow.
-            if end - used <= end / HOLES_SHARE || end > first_end + part {
+            if end - used <= (end / HOLES_SHARE).max(HOLES) || end > first_end + part {
                 break;
             }
             let emptied = self.rewrite_leaves(&Which::In(start..start + part));
