@@ -54,7 +54,7 @@ impl<C> Source<'_, C> {
     /// No page is to be taken before this one.
     pub(super) fn floor(&self) -> u64 {
         match self {
-            Self::Leaves { which: Which::In(pages), .. } => pages.end,
+            Self::Leaves { which: Which::In { end, .. }, .. } => *end,
             _ => 0,
         }
     }
@@ -67,17 +67,19 @@ pub(super) enum Which {
     /// Those of which a part is not in the first so many pages of the file; values only if there is room for them further
     /// in front.
     Behind(u64),
-    /// Those of which a part is in these pages. They are moved to where free pages follow behind these.
-    In(Range<u64>),
+    /// Those of which a part is in these pages, but for what has more pages than these: to where the file ends, or behind that.
+    In { pages: Range<u64>, end: u64 },
 }
 
 impl Which {
-    /// Whether what has `pages` is rewritten for where it lies.
-    fn has(&self, pages: Range<u64>) -> bool {
+    /// Whether what has `count` pages from `at` on is rewritten for where it lies.
+    fn has(&self, at: u64, count: u64) -> bool {
         match self {
             Self::All => false,
-            Self::Behind(behind) => pages.end > *behind,
-            Self::In(range) => pages.start < range.end && pages.end > range.start,
+            Self::Behind(behind) => at + count > *behind,
+            Self::In { pages: Range { start, end }, .. } => {
+                at < *end && at + count > *start && count <= end - start
+            }
         }
     }
 }
@@ -393,13 +395,13 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
 
     /// Whether leaves are rewritten for where they lie.
     fn moves_some(&self) -> bool {
-        matches!(self.source, Source::Leaves { which: Which::Behind(_) | Which::In(_), .. })
+        matches!(self.source, Source::Leaves { which: Which::Behind(_) | Which::In { .. }, .. })
     }
 
     /// Whether the node of `level` at `at` is rewritten if there is something below it that may be.
     fn is_to_move(&self, at: Pointer, level: u8) -> Result<bool> {
         let Source::Leaves { which, .. } = &self.source else { return Ok(true) };
-        if level > 0 || !self.moves_some() || which.has(at.page()..at.page() + at.pages()) {
+        if level > 0 || !self.moves_some() || which.has(at.page(), at.pages()) {
             return Ok(true);
         }
         if self.counts.overflow_pages == 0 {
@@ -421,9 +423,9 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
             Which::Behind(_) => {
                 self.pages.space.place(count).is_some_and(|place| place < at.page())
             }
-            Which::All | Which::In(_) => true,
+            Which::All | Which::In { .. } => true,
         };
-        (which.has(at.page()..at.page() + count) && has_place()).then_some((at, len))
+        (which.has(at.page(), count) && has_place()).then_some((at, len))
     }
 
     /// Merges a leaf, if there is one, with the changes below `upper`.

@@ -56,12 +56,22 @@ const LEFT_SHARE: u64 = 64;
 /// leaves some with each checkpoint.
 const HOLES_SHARE: u64 = 16;
 const HOLES: u64 = 16;
-/// Such holes are closed in so many parts of the file, one after the other.
-const PARTS: u64 = 8;
+/// Such holes are closed in so many parts of the file, one after the other; then, if there are values too long for that, in one,
+/// for which the file grows to its double meanwhile.
+const PARTS: [u64; 2] = [8, 1];
 /// How long those wait who look again and again.
 const A_MOMENT: Duration = Duration::from_millis(1);
 /// So long are readers waited for at the end.
 const MOMENTS: u32 = 100;
+
+/// How many pages the file has.
+struct Pages {
+    end: u64,
+    /// In use, or read by trees that are still held.
+    used: u64,
+    /// Those that only such trees have.
+    pinned: u64,
+}
 
 /// What readers hold.
 #[derive(Clone)]
@@ -481,14 +491,20 @@ impl Store {
         }
     }
 
-    /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed. If values of several
-    /// pages find no room there, because what is free lies in too many places, makes room for them.
+    /// Writes all leaves anew, filled. Then moves to the front what lies behind as many pages as are needed, and if values of
+    /// several pages find no room there, because what is free lies in too many places, makes room for them.
     fn rewrite_all(&self) -> Result<()> {
         // Trees that nobody sees any more hold no pages from here on.
         self.change_and_let_go(|_| {});
         self.rewrite_leaves(&Which::All)?;
         self.move_to_front()?;
-        self.close_holes()?;
+        for parts in PARTS {
+            match self.close_holes(parts) {
+                // It is as short as it gets on a disk that is so full.
+                Err(Error::NoSpace { .. }) => break,
+                closed => closed?,
+            }
+        }
         self.compactions.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -496,43 +512,45 @@ impl Store {
     /// Moves to the front what lies behind as many pages as are needed, until that makes the file no shorter.
     fn move_to_front(&self) -> Result<()> {
         loop {
-            let (end, used) = self.cut_and_measure()?;
+            let Pages { end, used, .. } = self.cut_and_count()?;
             if end - used <= end / LEFT_SHARE {
                 return Ok(());
             }
             self.rewrite_leaves(&Which::Behind(used))?;
-            if self.cut_and_measure()?.0 >= end - end / LEFT_SHARE {
+            if self.cut_and_count()?.end >= end - end / LEFT_SHARE {
                 return Ok(());
             }
         }
     }
 
-    /// While too much of the file is holes, empties one part of it after the other, from the front on, by moving what is in it
-    /// to the end, so that the part is one hole, and has what lies at the end moved there.
-    fn close_holes(&self) -> Result<()> {
-        let (first_end, _) = self.cut_and_measure()?;
-        let part = (first_end / PARTS).max(1);
-        for start in (Pointer::FIRST_PAGE..first_end).step_by(part as usize) {
-            let (end, used) = self.cut_and_measure()?;
-            // If pages that are still read, or no room on the disk, keep parts from getting empty, it would only grow.
-            if end - used <= (end / HOLES_SHARE).max(HOLES) || end > first_end + part {
+    /// While much of the file is holes, empties one of so many parts of it after the other, from the front on, by moving what is
+    /// in it to the end, so that the part is one hole, and has what lies at the end moved there. Values longer than a part stay.
+    fn close_holes(&self, parts: u64) -> Result<()> {
+        let whole = self.cut_and_count()?.end;
+        let part = whole.div_ceil(parts);
+        for start in (Pointer::FIRST_PAGE..whole).step_by(part as usize) {
+            let Pages { end, used, pinned } = self.cut_and_count()?;
+            // What readers keep cannot be emptied: the file would only grow.
+            if end - used <= (end / HOLES_SHARE).max(HOLES) || pinned > end / HOLES_SHARE {
                 break;
             }
-            let emptied = self.rewrite_leaves(&Which::In(start..start + part));
-            self.move_to_front()?;
-            match emptied {
-                Err(Error::NoSpace { .. }) => break,
-                emptied => emptied?,
+            let emptied = self.rewrite_leaves(&Which::In { pages: start..start + part, end });
+            if !matches!(emptied, Ok(()) | Err(Error::NoSpace { .. })) {
+                return emptied;
             }
+            self.move_to_front()?;
+            emptied?;
         }
         Ok(())
     }
 
-    /// Cuts free pages off the end of the file; how many it has then, and how many of them are in use.
-    fn cut_and_measure(&self) -> Result<(u64, u64)> {
+    /// Cuts free pages off the end of the file, and counts what it has then.
+    fn cut_and_count(&self) -> Result<Pages> {
         let mut writer = self.writer();
         self.cut_end(&mut writer, true)?;
-        Ok((writer.space().end(), writer.used()))
+        let used = writer.used();
+        let space = writer.space();
+        Ok(Pages { end: space.end(), used, pinned: space.unused() - space.free() })
     }
 
     /// Writes leaves anew. Checkpoints go on between the steps.

@@ -212,11 +212,11 @@ proptest! {
                     tree.rewrite_leaves(&Which::Behind(used), most_pages);
                 }
                 6 => {
-                    // A part of the file, of which nothing is left in it.
+                    // A part of the file, longer than all nodes and values, of which nothing is left in it.
                     let end = tree.writer.space().end();
-                    let start = end * most_pages / 40;
-                    let part = start..(start + end / 4 + 1).min(end);
-                    tree.rewrite_leaves(&Which::In(part.clone()), u64::MAX);
+                    let start = (end * most_pages / 40).min(end.saturating_sub(40));
+                    let part = start..(start + end / 4 + 40).min(end);
+                    tree.rewrite_leaves(&Which::In { pages: part.clone(), end }, u64::MAX);
                     held = None;
                     tree.writer.used();
                     let list = tree.writer.meta().free.map_or(0, |free| free.page);

@@ -209,29 +209,75 @@ fn values_of_many_pages_find_the_holes_that_others_left() {
     assert!(disk(&keyspace) < live * 13 / 10, "{} bytes for {live}", disk(&keyspace));
 }
 
-/// A value that is longer than any hole, with holes before it.
+/// Values that are longer than any hole, or than an eighth of the file, with holes before them or behind.
 #[test]
-fn a_value_longer_than_all_holes_moves_to_the_front() {
+fn values_longer_than_all_holes_move_to_the_front() {
+    let small =
+        |number: u32| vec![number as u8; if number.is_multiple_of(2) { 9000 } else { 5000 }];
+    let large = Dice::new(1).bytes(3 << 20);
+    for (count, larges) in [(900, 1), (60, 5)] {
+        for kept in [2, 3] {
+            for large_first in [false, true] {
+                let db = open(&MemoryFs::new());
+                let keyspace = keyspace(&db);
+                let put_large = |number: u32| keyspace.put([b'z', number as u8], &large).unwrap();
+                let mut numbers = 0..count;
+                for at in 0..larges {
+                    if large_first {
+                        put_large(at);
+                        keyspace.persist().unwrap();
+                    }
+                    for number in numbers.by_ref().take((count / larges) as usize) {
+                        keyspace.put(number.to_be_bytes(), small(number)).unwrap();
+                    }
+                    keyspace.persist().unwrap();
+                    if !large_first {
+                        put_large(at);
+                        keyspace.persist().unwrap();
+                    }
+                }
+                let is_kept = |number: &u32| number.is_multiple_of(kept);
+                for number in (0..count).filter(|number| !is_kept(number)) {
+                    keyspace.delete(number.to_be_bytes()).unwrap();
+                }
+                keyspace.persist().unwrap();
+                keyspace.compact().unwrap();
+                check_clean(&db);
+                let pages = |len: usize| (len as u64 + 16).div_ceil(4096) * 4096;
+                let live = (0..count).filter(is_kept).map(|number| pages(small(number).len()));
+                let live = live.sum::<u64>() + u64::from(larges) * pages(large.len());
+                assert!(disk(&keyspace) < live * 11 / 10, "{} bytes for {live}", disk(&keyspace));
+                for number in (0..count).filter(is_kept) {
+                    let value = keyspace.get(number.to_be_bytes()).unwrap().unwrap();
+                    assert!(value == small(number));
+                }
+                for at in 0..larges {
+                    assert!(keyspace.get([b'z', at as u8]).unwrap().unwrap() == *large);
+                }
+            }
+        }
+    }
+}
+
+/// Few values, all longer than an eighth of the file, and short holes between them.
+#[test]
+fn holes_between_long_values_are_closed() {
     let db = open(&MemoryFs::new());
     let keyspace = keyspace(&db);
-    let small = |number: u32| vec![number as u8; 9000];
-    for number in 0..600u32 {
-        keyspace.put(number.to_be_bytes(), small(number)).unwrap();
+    let value = |number: u8| {
+        Dice::new(u64::from(number)).bytes(if number % 2 == 0 { 300_000 } else { 500_000 })
+    };
+    for number in 0..10 {
+        keyspace.put([number], value(number)).unwrap();
+        keyspace.persist().unwrap();
     }
+    (0..10).step_by(2).for_each(|number| keyspace.delete([number]).unwrap());
     keyspace.persist().unwrap();
-    let large = Dice::new(1).bytes(3 << 20);
-    keyspace.put(b"large", &large).unwrap();
-    keyspace.persist().unwrap();
-    for number in (0..600u32).filter(|number| !number.is_multiple_of(3)) {
-        keyspace.delete(number.to_be_bytes()).unwrap();
-    }
     keyspace.compact().unwrap();
     check_clean(&db);
-    let live = 200 * (12 << 10) + (3 << 20);
-    assert!(disk(&keyspace) < live * 11 / 10, "{} bytes for {live}", disk(&keyspace));
-    assert!(keyspace.get(b"large").unwrap().unwrap() == *large);
-    for number in (0..600u32).step_by(3) {
-        assert!(keyspace.get(number.to_be_bytes()).unwrap().unwrap() == small(number));
+    assert!(disk(&keyspace) < 5 * 500_000 * 21 / 20, "{} bytes", disk(&keyspace));
+    for number in (1..10).step_by(2) {
+        assert!(keyspace.get([number]).unwrap().unwrap() == value(number));
     }
 }
 
