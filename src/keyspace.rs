@@ -426,8 +426,8 @@ impl Keyspace {
 
     /// Persists, and rewrites the files into their most compact form: what was deleted or overwritten is
     /// gone from them, as far as no snapshot sees it. Cost: reads and writes the whole keyspace; needs disk
-    /// space for a second copy of it meanwhile. A B+ tree is rewritten in steps and needs a part of that; of its
-    /// values in pages of their own, those move that lie far behind. While an LSM-tree is compacted nothing else of it is: who writes several
+    /// space for a second copy of it meanwhile. A B+ tree is rewritten in steps and needs a part of that, unless
+    /// most of it is a few values with holes between them. While an LSM-tree is compacted nothing else of it is: who writes several
     /// times the memory budget to it meanwhile is slowed down, and may have to wait until it is done.
     ///
     /// # Errors
