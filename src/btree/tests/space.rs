@@ -265,7 +265,7 @@ fn holes_between_long_values_are_closed() {
     let db = open(&MemoryFs::new());
     let keyspace = keyspace(&db);
     let value = |number: u8| {
-        Dice::new(u64::from(number)).bytes(if number % 2 == 0 { 300_000 } else { 500_000 })
+        Dice::new(u64::from(number)).bytes(if number.is_multiple_of(2) { 300_000 } else { 500_000 })
     };
     for number in 0..6 {
         keyspace.put([number], value(number)).unwrap();
