@@ -16,7 +16,7 @@
 //!
 //! Free pages are taken lowest first, so that data gathers at the file's front and its end can be cut off. Of runs of
 //! several pages the first ones are looked at; if all are too short, the smallest one that is long enough is taken. While a part
-//! of the file is being emptied, what lies before the part's end is not taken.
+//! of the file is being emptied, none is taken before where the file ended then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

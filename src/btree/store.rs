@@ -65,7 +65,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 const MOMENTS: u32 = 100;
 
 /// How many pages the file has.
-struct Pages {
+struct PageCounts {
     end: u64,
     /// In use, or read by trees that are still held.
     used: u64,
@@ -512,7 +512,7 @@ impl Store {
     /// Moves to the front what lies behind as many pages as are needed, until that makes the file no shorter.
     fn move_to_front(&self) -> Result<()> {
         loop {
-            let Pages { end, used, .. } = self.cut_and_count()?;
+            let PageCounts { end, used, .. } = self.cut_and_count()?;
             if end - used <= end / LEFT_SHARE {
                 return Ok(());
             }
@@ -529,7 +529,7 @@ impl Store {
         let whole = self.cut_and_count()?.end;
         let part = whole.div_ceil(parts);
         for start in (Pointer::FIRST_PAGE..whole).step_by(part as usize) {
-            let Pages { end, used, pinned } = self.cut_and_count()?;
+            let PageCounts { end, used, pinned } = self.cut_and_count()?;
             // What readers keep cannot be emptied: the file would only grow.
             if end - used <= (end / HOLES_SHARE).max(HOLES) || pinned > end / HOLES_SHARE {
                 break;
@@ -545,12 +545,12 @@ impl Store {
     }
 
     /// Cuts free pages off the end of the file, and counts what it has then.
-    fn cut_and_count(&self) -> Result<Pages> {
+    fn cut_and_count(&self) -> Result<PageCounts> {
         let mut writer = self.writer();
         self.cut_end(&mut writer, true)?;
         let used = writer.used();
         let space = writer.space();
-        Ok(Pages { end: space.end(), used, pinned: space.unused() - space.free() })
+        Ok(PageCounts { end: space.end(), used, pinned: space.unused() - space.free() })
     }
 
     /// Writes leaves anew. Checkpoints go on between the steps.
