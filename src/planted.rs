@@ -93,6 +93,8 @@ bugs! {
     ForgetQueuedWrite,
     /// The lock of the database is not taken. Seen by: kill, with a second opener.
     SkipLock,
+    /// A database that is closed goes on changing its files when what was left of it is dropped. Seen by: model.
+    KeepRights,
 
     // ---- the catalog and keyspaces ----
 
@@ -200,6 +202,9 @@ bugs! {
     StaleNodes,
     /// A checkpoint keeps no trees for snapshots. Seen by: model.
     TreeIgnoresSnapshots,
+    /// Whoever is lent bytes of a mapped file does not keep the lock, so that the next owner writes over them. Seen by: model, with mapped
+    /// files.
+    LendWithoutLock,
 
     // ---- skip keyspaces ----
 

@@ -203,6 +203,7 @@ impl PageFile {
         }
         let lock =
             self.lock.as_ref().map(|lock| lock.upgrade().ok_or(Error::Closed)).transpose()?;
+        let lock = lock.filter(|_| !planted(Bug::LendWithoutLock));
         Ok(Some(Lent { view: self.file.view(0..self.offset(pages))?, _lock: lock }))
     }
 

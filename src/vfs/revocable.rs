@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{File, Hint, IoStats, RawRead, View};
 use crate::error::{Error, Result};
+use crate::planted::{Bug, planted};
 use crate::sync::RwLock;
 
 /// The right to change files. A process that was forked from the one it is given to has not got it.
@@ -32,7 +33,8 @@ impl Default for Right {
 impl Right {
     /// Takes it back: nothing is changed from now on.
     pub(super) fn revoke(&self) {
-        *self.is_revoked.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.is_revoked.write().unwrap_or_else(PoisonError::into_inner) =
+            !planted(Bug::KeepRights);
     }
 
     /// Makes a change, if there is the right to; `Closed` if not.

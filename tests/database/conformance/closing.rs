@@ -3,38 +3,13 @@
 use std::path::Path;
 
 use turbidite::vfs::{Fs, PathKind};
-use turbidite::{Database, Durability, ErrorKind, Keyspace, Result};
+use turbidite::{ErrorKind, Keyspace, Result};
+use turbidite_torture::model::assert_closed;
 
 use crate::setup::Setup;
 
 fn closed<T>(result: Result<T>) {
     assert_eq!(result.err().map(|error| error.kind()), Some(ErrorKind::Closed));
-}
-
-fn all_is_refused(database: &Database, keyspace: &Keyspace) {
-    closed(keyspace.put("k", "w"));
-    closed(keyspace.delete("k"));
-    closed(keyspace.get("k"));
-    closed(keyspace.contains("k"));
-    closed(keyspace.multi_get(["k"]));
-    closed(keyspace.multi_get::<&str>([]));
-    closed(keyspace.cursor());
-    closed(keyspace.count());
-    closed(keyspace.persist());
-    closed(keyspace.compact());
-    closed(keyspace.iter().next().unwrap());
-    closed(keyspace.range("a".."z").next_back().unwrap());
-    closed(keyspace.prefix("").next().unwrap());
-    closed(database.keyspace("main", turbidite::KeyspaceOptions::lsm()));
-    closed(database.open_keyspace("main"));
-    closed(database.persist());
-    closed(database.settle());
-    closed(database.verify());
-    closed(database.clone().close());
-    let mut batch = database.batch().durability(Durability::Sync);
-    batch.put(keyspace, "k", "w");
-    closed(batch.commit());
-    closed(database.batch().durability(Durability::Sync).commit());
 }
 
 #[test]
@@ -48,7 +23,7 @@ fn other_handles_give_closed() {
         cursor.iter_mut().for_each(|cursor| cursor.seek_to_first().unwrap());
         let read = keyspace.get("k").unwrap().unwrap();
         database.close().unwrap();
-        all_is_refused(&other, &keyspace);
+        assert_closed(&other, &keyspace);
         closed(snapshot.get(&keyspace, "k"));
         closed(snapshot.count(&keyspace));
         if let Some(cursor) = &mut cursor {

@@ -4,6 +4,7 @@
 
 mod clients;
 mod history;
+mod left;
 mod operation;
 mod world;
 
@@ -13,6 +14,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
+pub use self::left::assert_closed;
 pub use self::world::assert_no_order;
 use self::world::{Figures, World};
 use crate::report::Report;
@@ -69,13 +71,14 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
 }
 
 fn report(figures: Figures) -> Report {
-    let Figures { operations, mixed, by_clients, flushes, compactions, reopenings } = figures;
+    let Figures { operations, mixed, by_clients, flushes, compactions, reopenings, late } = figures;
     let mut report = Report { cases: 1, operations, ..Report::default() };
     report.count("in mixes", mixed);
     report.count("by several threads", by_clients);
     report.count("flushes", flushes);
     report.count("compactions", compactions);
     report.count("reopenings", reopenings);
+    report.count("uses of handles of closed databases", late);
     report
 }
 

@@ -97,6 +97,10 @@ pub(super) enum Operation {
     Compact(usize),
     Settle,
     Close,
+    /// Closes the database while handles and readers of it are there, which are kept.
+    CloseUnder(u64),
+    /// Uses such handles, and drops some of them.
+    UseLeft(u64),
     Drop,
     Kill,
     /// A power cut that keeps what was synced, and of the rest what the seed says.
@@ -185,6 +189,8 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         3 => keyspace().prop_map(Compact),
         2 => Just(Settle),
         1 => Just(Close),
+        2 => any::<u64>().prop_map(CloseUnder),
+        4 => any::<u64>().prop_map(UseLeft),
         1 => Just(Drop),
         2 => Just(Kill),
         2 => proptest::option::of(any::<u64>()).prop_map(PowerCut),

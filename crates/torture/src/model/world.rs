@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use turbidite::vfs::{DiskFs, Fs, MemoryFs, PowerCut};
+use turbidite::vfs::{DiskFs, Fs, MemoryFs, PathKind, PowerCut};
 use turbidite::{
-    Cursor, Database, Durability, EngineKind, Error, ErrorKind, Keyspace, MIN_MEMORY_BUDGET, Range,
-    Slice, Snapshot,
+    Cursor, Database, Durability, EngineKind, Error, ErrorKind, Keyspace, Layer, MIN_MEMORY_BUDGET,
+    Range, Slice, Snapshot,
 };
 
 use super::clients::{self, CLIENTS, Client};
 use super::history::{History, Map, Value, agrees};
+use super::left::Left;
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
 use crate::Dice;
 use crate::choices::{self, is_ordered};
@@ -29,6 +30,8 @@ const MIXED: usize = 200;
 const FORWARD: u8 = u8::MAX;
 /// Snapshots beyond this many are not taken.
 const MOST_SNAPSHOTS: usize = 6;
+/// Handles of so many closed databases are kept.
+const MOST_LEFT: usize = 3;
 
 /// Where a database lies, and what it is opened with.
 struct Place {
@@ -48,16 +51,20 @@ impl Place {
     }
 
     /// Opens the database. A process that somebody starts meanwhile has the lock too from its fork until it is another
-    /// program: that is waited for.
-    fn open(&mut self) -> Database {
+    /// program: that is waited for. Readers that are `left` must have it, and are dropped then.
+    fn open(&mut self, mut left: Option<&mut Left>) -> Database {
         for _ in 0..500 {
             let builder = Database::builder(&self.path)
                 .file_system(Arc::clone(&self.fs))
                 .memory_budget(MIN_MEMORY_BUDGET)
                 .log_layer(choices::layer(self.setting, "log", self.openings));
             match choices::database(builder, self.seed, self.openings).open() {
-                Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(2)),
+                Err(Error::Locked { .. }) => match left.take() {
+                    Some(left) => left.drop_readers(),
+                    None => std::thread::sleep(Duration::from_millis(2)),
+                },
                 opened => {
+                    assert!(left.is_none(), "readers that are lent bytes of a tree keep the lock");
                     self.openings += 1;
                     return opened.unwrap();
                 }
@@ -80,28 +87,34 @@ pub(super) struct Figures {
     pub(super) flushes: u64,
     /// Compactions.
     pub(super) compactions: u64,
-    /// How often the database was closed, or crashed, and opened again.
+    /// How often the database was closed, or crashed, and opened again,
     pub(super) reopenings: u64,
+    /// and how often handles of it were kept then, and used when it was open again.
+    pub(super) late: u64,
 }
 
 struct Open {
     database: Database,
     keyspaces: [Keyspace; KEYSPACES],
+    /// Which of them lend readers bytes that the next owner changes, so that readers keep the lock.
+    lending: [bool; KEYSPACES],
 }
 
 impl Open {
-    /// Opens the database for the `opening`th time, with other options.
-    fn new(place: &mut Place, opening: u64) -> Self {
-        let database = place.open();
+    /// Opens the database for the `opening`th time, with other options. What is `left` keeps the lock.
+    fn new(place: &mut Place, opening: u64, left: Option<&mut Left>) -> Self {
+        let database = place.open(left);
         let Setting { seed, engines, .. } = place.setting;
+        let mut lending = [false; KEYSPACES];
         let keyspaces = std::array::from_fn(|index| {
             let engine = engines.or(ENGINES[index]);
             let options = choices::options(engine, choices::mix(seed, index), opening);
             let name = format!("keyspace {index}");
             let layer = choices::layer(place.setting, &name, opening);
+            lending[index] = engine == EngineKind::Btree && layer == Layer::Mmap;
             database.keyspace(&name, options.layer(layer).log(index < LOGGED)).unwrap()
         });
-        Self { database, keyspaces }
+        Self { database, keyspaces, lending }
     }
 }
 
@@ -113,6 +126,8 @@ pub(super) struct World {
     /// `None` only while it is being reopened.
     open: Option<Open>,
     snapshots: Vec<(Snapshot, [Map; KEYSPACES])>,
+    /// Handles of databases that were closed, the oldest first.
+    left: Vec<Left>,
     logged: History<LOGGED>,
     unlogged: [History<1>; KEYSPACES - LOGGED],
     writes: u64,
@@ -131,10 +146,10 @@ impl World {
                 Place { fs, path, setting, seed: setting.seed, openings: 0 }
             }
         };
-        let open = Some(Open::new(&mut place, 0));
+        let open = Some(Open::new(&mut place, 0, None));
         let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
-        let (snapshots, figures) = (Vec::new(), Figures::default());
-        Self { place, memory, open, snapshots, logged, unlogged, writes: 0, figures }
+        let (snapshots, left, figures) = Default::default();
+        Self { place, memory, open, snapshots, left, logged, unlogged, writes: 0, figures }
     }
 
     fn open(&self) -> &Open {
@@ -231,6 +246,8 @@ impl World {
                 self.all_is_synced();
             }
             Operation::Close => self.reopen(|open| open.database.close().unwrap()),
+            Operation::CloseUnder(seed) => self.close_under(*seed),
+            Operation::UseLeft(seed) => self.use_left(*seed),
             Operation::Drop => self.reopen(drop),
             Operation::Kill => self.crash(PowerCut::KeepAll),
             Operation::PowerCut(seed) => {
@@ -253,7 +270,7 @@ impl World {
             };
             numbered.push((*keyspace, change));
         }
-        let Open { database, keyspaces } = self.open();
+        let Open { database, keyspaces, .. } = self.open();
         let committed = match (durability, &numbered[..]) {
             (None, [(keyspace, change)]) => {
                 let keyspace = &keyspaces[*keyspace];
@@ -488,9 +505,60 @@ impl World {
 
     fn reopen(&mut self, close: impl FnOnce(Open)) {
         close(self.leave());
-        self.open = Some(Open::new(&mut self.place, self.figures.reopenings));
+        self.enter(false);
+    }
+
+    /// Opens the database after it was closed, when what was left last may keep its lock.
+    fn enter(&mut self, is_locked: bool) {
+        let left = self.left.last_mut().filter(|_| is_locked);
+        self.open = Some(Open::new(&mut self.place, self.figures.reopenings, left));
         self.all_is_synced();
         self.check_all();
+    }
+
+    /// Closes the database while there are snapshots and readers of it, and keeps them and other handles. Now and then its files are
+    /// removed then, and another one is made in its place.
+    fn close_under(&mut self, seed: u64) {
+        let dice = &mut Dice::new(seed);
+        let lending = self.open().lending;
+        for keyspace in (0..KEYSPACES).filter(|&keyspace| lending[keyspace]) {
+            // Then what readers see is in the file.
+            self.keyspace(keyspace).persist().unwrap();
+            self.persisted(keyspace);
+        }
+        let snapshots = std::mem::take(&mut self.snapshots);
+        let snapshots = snapshots.into_iter().map(|(snapshot, _)| snapshot).collect();
+        let Open { database, keyspaces, .. } = self.open();
+        let mut left = Left::new(database.clone(), keyspaces.clone(), snapshots);
+        let mut keeps_lock = false;
+        for (index, keyspace) in keyspaces.iter().enumerate() {
+            let is_ordered = is_ordered(self.engine(index));
+            let readers = left.read(keyspace, self.model(index), is_ordered, dice);
+            keeps_lock |= readers > 0 && lending[index];
+        }
+        self.leave().database.close().unwrap();
+        self.left.push(left);
+        self.left.drain(..self.left.len().saturating_sub(MOST_LEFT));
+        if !keeps_lock && dice.roll(4) == 0 {
+            remove_all(&*self.place.fs, &self.place.path);
+            self.logged = History::new();
+            self.unlogged = std::array::from_fn(|_| History::new());
+        }
+        self.enter(keeps_lock);
+    }
+
+    /// Uses handles of a database that was closed, and drops them, now and then.
+    fn use_left(&mut self, seed: u64) {
+        let mut dice = Dice::new(seed);
+        if self.left.is_empty() {
+            return;
+        }
+        let one = dice.roll(self.left.len());
+        self.left[one].check(&mut dice);
+        self.figures.late += 1;
+        if dice.roll(3) == 0 {
+            self.left.swap_remove(one);
+        }
     }
 
     /// Opens what a crash at this moment leaves on the disk. On a real disk the crash is a drop.
@@ -498,11 +566,12 @@ impl World {
         let Some(memory) = self.memory.clone() else { return self.reopen(drop) };
         let image = memory.image(memory.operations(), cut).fork_traced();
         drop(self.leave());
+        self.left.clear();
         let opening = self.figures.reopenings;
         let setting = self.place.setting;
         self.place = Place::in_memory(&image, setting, choices::mix(setting.seed, opening));
         self.memory = Some(image);
-        let open = Open::new(&mut self.place, opening);
+        let open = Open::new(&mut self.place, opening, None);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
         let power_cut = cut != PowerCut::KeepAll;
@@ -519,6 +588,20 @@ impl World {
         self.reopen(|open| open.database.close().unwrap());
         self.figures
     }
+}
+
+/// Removes a directory and all that is in it, for good.
+fn remove_all(fs: &dyn Fs, dir: &Path) {
+    for name in fs.list(dir).unwrap() {
+        let path = dir.join(name);
+        match fs.kind(&path).unwrap() {
+            Some(PathKind::Directory) => remove_all(fs, &path),
+            _ => fs.remove(&path).unwrap(),
+        }
+    }
+    fs.sync_dir(dir).unwrap();
+    fs.remove_dir(dir).unwrap();
+    fs.sync_dir(dir.parent().expect("it has one")).unwrap();
 }
 
 /// Whether it is a range in which no key can be.
