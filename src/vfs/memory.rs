@@ -42,7 +42,11 @@ pub enum PowerCut {
     KeepOnly(usize),
     /// All but the k-th of them, counted from 0, and the changes of names that must come behind it.
     DropOnly(usize),
-    /// A random part, the same for the same seed. Writes may be torn at 512 bytes, each sector kept or
+    /// Only the k-th of them, and no change of names before it.
+    KeepAlone(usize),
+    /// All but the k-th of them, and all changes of names behind it.
+    DropAlone(usize),
+    /// A random part, the same for the same seed, with names of a directory in their order or each by itself. Writes may be torn at 512 bytes, each sector kept or
     /// dropped; one that is dropped behind the file's end may read back as zeros. The last write always is.
     Random(u64),
 }
@@ -181,6 +185,12 @@ impl MemoryFs {
     #[must_use]
     pub fn unsynced(&self, at: usize) -> usize {
         self.expect_trace().replay(at).unsynced()
+    }
+
+    /// Whether the k-th of those, counted from 0, is a change of names. Panics as [`unsynced`](Self::unsynced) does.
+    #[must_use]
+    pub fn is_name(&self, at: usize, k: usize) -> bool {
+        self.expect_trace().replay(at).is_name(k)
     }
 
     /// A new file system, not traced, with what may be on the disk if the power fails just after the first
@@ -440,7 +450,8 @@ impl NameEditor<'_> {
             Some(Entry::File(id)) => drop(self.tree.files.remove(&id)),
             None => {}
         }
-        self.apply(NameChange::Move { from, to });
+        let entry = Entry::File(moved.id);
+        self.apply(NameChange::Move { from, to, entry });
         Ok(())
     }
 }

@@ -24,6 +24,8 @@ use crate::{Dice, choices, panics, simulated, workers};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
+/// One image in so many that cut off recoveries leave is written to and opened again, as all others are.
+const USED: usize = 8;
 /// One image in so many is recovered with the recovery itself cut off.
 const RECOVERY_CUTS: usize = 41;
 
@@ -64,6 +66,8 @@ fn kind_of(cut: PowerCut) -> &'static str {
         PowerCut::DropUnsynced => "drop-unsynced",
         PowerCut::KeepOnly(_) => "keep-only",
         PowerCut::DropOnly(_) => "drop-only",
+        PowerCut::KeepAlone(_) => "keep-alone",
+        PowerCut::DropAlone(_) => "drop-alone",
         PowerCut::Random(_) => "random",
     }
 }
@@ -74,7 +78,10 @@ impl fmt::Display for CaseId {
         write!(f, "crash/{setting}/{at}/{}", kind_of(*cut))?;
         match cut {
             PowerCut::KeepAll | PowerCut::DropUnsynced => {}
-            PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) => write!(f, ":{one}")?,
+            PowerCut::KeepOnly(one)
+            | PowerCut::DropOnly(one)
+            | PowerCut::KeepAlone(one)
+            | PowerCut::DropAlone(one) => write!(f, ":{one}")?,
             PowerCut::Random(seed) => write!(f, ":{seed}")?,
         }
         f.write_str(&steps.suffix())
@@ -93,6 +100,8 @@ impl FromStr for CaseId {
                 None if cut == "drop-unsynced" => PowerCut::DropUnsynced,
                 Some(("keep-only", one)) => PowerCut::KeepOnly(one.parse().ok()?),
                 Some(("drop-only", one)) => PowerCut::DropOnly(one.parse().ok()?),
+                Some(("keep-alone", one)) => PowerCut::KeepAlone(one.parse().ok()?),
+                Some(("drop-alone", one)) => PowerCut::DropAlone(one.parse().ok()?),
                 Some(("random", seed)) => PowerCut::Random(seed.parse().ok()?),
                 _ => return None,
             };
@@ -464,8 +473,9 @@ impl Trace {
     }
 }
 
-/// The cuts that are tried where `unsynced` operations are pending: none that leaves what another one leaves anyway.
-fn cuts(at: usize, unsynced: usize, Effort { step, randoms }: Effort) -> Vec<PowerCut> {
+/// The cuts that are tried where operations are pending: none that leaves what another one leaves anyway.
+fn cuts(fs: &MemoryFs, at: usize, Effort { step, randoms }: Effort) -> Vec<PowerCut> {
+    let unsynced = fs.unsynced(at);
     if unsynced == 0 {
         return vec![PowerCut::KeepAll];
     }
@@ -480,6 +490,9 @@ fn cuts(at: usize, unsynced: usize, Effort { step, randoms }: Effort) -> Vec<Pow
             // To drop one of two is to keep the other one.
             2 => cuts.push(PowerCut::KeepOnly(single)),
             _ => cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]),
+        }
+        if unsynced > 1 && fs.is_name(at, single) {
+            cuts.extend([PowerCut::KeepAlone(single), PowerCut::DropAlone(single)]);
         }
     }
     let seeds = (0..randoms.min(MOST_RANDOMS)).map(|seed| (at * MOST_RANDOMS + seed) as u64);
@@ -526,7 +539,7 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     }
 }
 
-/// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered.
+/// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered, one in so many of which is used then.
 fn check_cut_recovery(history: &History, case: &Case) -> Result<usize, String> {
     let fs = case.image.fork_traced();
     let mut images = 0;
@@ -552,7 +565,10 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<usize, String> {
         for cut in cuts {
             let again = recovering.again(fs.image(at, cut));
             images += 1;
-            let opened_again = case.part(1 + images, || check_open(history, &again).map(drop));
+            let opened_again = case.part(1 + images, || match images % USED {
+                0 => check(history, &again),
+                _ => check_open(history, &again).map(drop),
+            });
             opened_again.map_err(|problem| {
                 format!("the recovery cut off after {at} of {opened}, {cut:?}: {problem}")
             })?;
@@ -575,6 +591,7 @@ fn attempt(history: &History, case: &Case) -> Report {
     report.fire(kind_of(case.id.cut), 1);
     if images > 1 {
         report.fire("cut-recovery", images - 1);
+        report.count("cut recoveries that were used then", (images - 1) / USED as u64);
     }
     report
 }
@@ -603,7 +620,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     let reached = AtomicU64::new(0);
     let all = boundaries.flat_map(|at| {
         reached.fetch_add(1, Ordering::Relaxed);
-        let cuts = cuts(at, fs.unsynced(at), effort).into_iter();
+        let cuts = cuts(fs, at, effort).into_iter();
         cuts.map(move |cut| CaseId { setting, at, cut, steps })
     });
     // Images are made where they are asked for in order, which is cheap.
@@ -631,7 +648,10 @@ pub fn replay(id: CaseId) -> Result<Report, Unknown> {
         return nowhere(format!("the workload has {operations} operations"));
     }
     let unsynced = trace.fs.unsynced(id.at);
-    if let PowerCut::KeepOnly(one) | PowerCut::DropOnly(one) = id.cut
+    if let PowerCut::KeepOnly(one)
+    | PowerCut::DropOnly(one)
+    | PowerCut::KeepAlone(one)
+    | PowerCut::DropAlone(one) = id.cut
         && one >= unsynced
     {
         return nowhere(format!("{unsynced} operations are not synced there"));
@@ -664,7 +684,7 @@ fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violat
     };
     let Trace { fs, history } = &trace;
     let cases = (0..=fs.operations()).flat_map(|at| {
-        let all = cuts(at, fs.unsynced(at), Effort { step: 1, randoms: 2 }).into_iter();
+        let all = cuts(fs, at, Effort { step: 1, randoms: 2 }).into_iter();
         let alike = all.filter(|&other| kind_of(other) == kind_of(cut));
         alike.map(move |cut| CaseId { at, cut, ..like })
     });
@@ -690,6 +710,8 @@ mod tests {
             PowerCut::DropUnsynced,
             PowerCut::KeepOnly(3),
             PowerCut::DropOnly(0),
+            PowerCut::KeepAlone(4),
+            PowerCut::DropAlone(5),
             PowerCut::Random(u64::MAX),
         ];
         for cut in cuts {

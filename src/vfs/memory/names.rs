@@ -24,9 +24,21 @@ pub(super) enum Entry {
 /// A change of one name, or of two at once.
 #[derive(Clone, Debug)]
 pub(super) enum NameChange {
-    Link { dir: NodeId, name: String, entry: Entry },
-    Unlink { dir: NodeId, name: String },
-    Move { from: (NodeId, String), to: (NodeId, String) },
+    Link {
+        dir: NodeId,
+        name: String,
+        entry: Entry,
+    },
+    Unlink {
+        dir: NodeId,
+        name: String,
+    },
+    /// The entry too, which the name need not be on the disk for.
+    Move {
+        from: (NodeId, String),
+        to: (NodeId, String),
+        entry: Entry,
+    },
 }
 
 impl NameChange {
@@ -34,7 +46,7 @@ impl NameChange {
     pub(super) fn dirs(&self) -> [NodeId; 2] {
         match self {
             Self::Link { dir, .. } | Self::Unlink { dir, .. } => [*dir, *dir],
-            Self::Move { from, to } => [from.0, to.0],
+            Self::Move { from, to, .. } => [from.0, to.0],
         }
     }
 }
@@ -62,10 +74,9 @@ impl Names {
             NameChange::Unlink { dir, name } => {
                 self.entries_mut(*dir).remove(name);
             }
-            NameChange::Move { from, to } => {
-                if let Some(entry) = self.entries_mut(from.0).remove(&from.1) {
-                    self.entries_mut(to.0).insert(to.1.clone(), entry);
-                }
+            NameChange::Move { from, to, entry } => {
+                self.entries_mut(from.0).remove(&from.1);
+                self.entries_mut(to.0).insert(to.1.clone(), *entry);
             }
         }
     }

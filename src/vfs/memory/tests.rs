@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn path(name: &str) -> PathBuf {
@@ -144,6 +146,26 @@ fn a_move_between_directories_never_loses_both_names() {
     assert_eq!(left(&fs, PowerCut::KeepOnly(2)), ["first=", "sub/a=a", "sub/behind="]);
     fs.sync_dir(&path("sub")).unwrap();
     assert_eq!(left(&fs, PowerCut::DropUnsynced), ["first=", "sub/a=a", "sub/behind="]);
+}
+
+#[test]
+fn names_need_not_reach_the_disk_in_order() {
+    let fs = traced();
+    create(&fs, "first");
+    let file = create(&fs, "second");
+    file.write_at(0, b"data").unwrap();
+    file.sync().unwrap();
+    fs.rename(&path("second"), &path("third")).unwrap();
+    let at = fs.operations();
+    let names: Vec<_> = (0..fs.unsynced(at)).filter(|&index| fs.is_name(at, index)).collect();
+    let [first, second, third] = names[..] else { panic!("{names:?}") };
+    assert_eq!(left(&fs, PowerCut::KeepAlone(third)), ["third=data"]);
+    assert_eq!(left(&fs, PowerCut::DropAlone(first)), ["third=data"]);
+    assert_eq!(left(&fs, PowerCut::DropAlone(second)), ["first=", "third=data"]);
+    assert_eq!(left(&fs, PowerCut::DropAlone(third)), ["first=", "second=data"]);
+    let random: BTreeSet<_> = (0..1000).map(|seed| left(&fs, PowerCut::Random(seed))).collect();
+    // The first is there or not, and the other one has no name, either, but not both.
+    assert_eq!(random.len(), 6, "{random:?}");
 }
 
 #[test]

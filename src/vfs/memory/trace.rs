@@ -3,10 +3,10 @@
 //! The model of a disk:
 //! - Each file has durable content and, since its last sync, pending changes of data and size. A sync
 //!   makes all of them durable. Each of them can be on the disk without the others.
-//! - Each directory has durable names and pending changes of names; `sync_dir` makes them durable. The
-//!   pending changes of one directory reach the disk in the order they were made, as on file systems with
-//!   a journal: a cut leaves a prefix of them. A move between two directories is in the order of both and
-//!   is whole on the disk or not at all, so that a renamed file never loses both names.
+//! - Each directory has durable names and pending changes of names; `sync_dir` makes them durable. Some cuts
+//!   have the pending changes of one directory reach the disk in the order they were made, as on file systems with
+//!   a journal, and leave a prefix of them; others leave any of them, as POSIX allows. A move between two directories is in the order
+//!   of both and is whole on the disk or not at all, so that a renamed file never loses both names.
 //! - Names and data are independent: a name can be there without the file's data, which then reads as
 //!   empty, and synced data without a name is lost with it.
 //! - A sync that failed takes the file's pending changes for written: no later sync writes them.
@@ -175,6 +175,11 @@ impl Replay {
         self.pending.len()
     }
 
+    /// Whether a pending step is a change of names.
+    pub(super) fn is_name(&self, index: usize) -> bool {
+        self.pending.get(index).is_some_and(|step| matches!(**step, Step::Names(_)))
+    }
+
     /// What is on the disk if the power fails now.
     pub(super) fn image(&self, cut: PowerCut) -> Image {
         match cut {
@@ -189,6 +194,8 @@ impl Replay {
                 let lost = lost_names(&self.pending, dropped);
                 self.keeping(|index| index != dropped && !lost[index])
             }
+            PowerCut::KeepAlone(kept) => self.keeping(|index| index == kept),
+            PowerCut::DropAlone(dropped) => self.keeping(|index| index != dropped),
             PowerCut::Random(seed) => self.random(&mut Rng::new(seed)),
         }
     }
@@ -207,6 +214,7 @@ impl Replay {
         let mut image = self.durable.clone();
         // From a disk that loses half of everything to one that loses hardly anything.
         let odds = [2, 4, 16, 64][(rng.next() % 4) as usize];
+        let is_in_order = rng.next().is_multiple_of(2);
         let last_data = self.pending.iter().rposition(|step| matches!(**step, Step::Data(..)));
         let mut stopped = HashSet::new();
         for (index, step) in self.pending.iter().enumerate() {
@@ -214,7 +222,7 @@ impl Replay {
             let torn = rng.next().is_multiple_of(odds) || last_data == Some(index);
             match &**step {
                 Step::Names(_) if lost || touched(step).any(|dir| stopped.contains(&dir)) => {
-                    stopped.extend(touched(step));
+                    stopped.extend(touched(step).filter(|_| is_in_order));
                 }
                 Step::Data(file, DataChange::Write { offset, bytes }) if torn => {
                     image.apply_torn(*file, *offset, bytes, rng);

@@ -536,6 +536,14 @@ impl World {
             let readers = left.read(keyspace, self.model(index), is_ordered, dice);
             keeps_lock |= readers > 0 && lending[index];
         }
+        // Now and then nothing but the readers needs what they see.
+        for keyspace in 0..KEYSPACES {
+            if dice.roll(2) == 0 {
+                self.fill(keyspace, dice.roll(1000));
+                self.keyspace(keyspace).compact().unwrap();
+                self.persisted(keyspace);
+            }
+        }
         self.leave().database.close().unwrap();
         self.left.push(left);
         self.left.drain(..self.left.len().saturating_sub(MOST_LEFT));
