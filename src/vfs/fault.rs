@@ -21,7 +21,7 @@ use crate::base::rng::Rng;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard, thread};
 
-/// The calls that can be made to fail. A file's length and hints never fail.
+/// The calls that can be made to fail. Hints never fail.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// Opening a file that exists.
@@ -38,6 +38,8 @@ pub enum Operation {
     SyncDir,
     /// Taking the lock.
     Lock,
+    /// Asking for a file's length.
+    Length,
     /// Reading or viewing.
     Read,
     /// Writing, of one part or several.
@@ -52,7 +54,7 @@ pub enum Operation {
 
 impl Operation {
     /// All operations, for tests that go through them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Open,
         Self::Create,
         Self::Remove,
@@ -60,6 +62,7 @@ impl Operation {
         Self::List,
         Self::SyncDir,
         Self::Lock,
+        Self::Length,
         Self::Read,
         Self::Write,
         Self::Truncate,
@@ -78,6 +81,7 @@ impl fmt::Display for Operation {
             Self::List => "list",
             Self::SyncDir => "sync-dir",
             Self::Lock => "lock",
+            Self::Length => "length",
             Self::Read => "read",
             Self::Write => "write",
             Self::Truncate => "truncate",
@@ -112,7 +116,8 @@ pub enum Effect {
     Fail(Errno),
     /// An error, although all was done.
     FailDone(Errno),
-    /// An error after at most this many bytes were read or written; on other calls, nothing was done.
+    /// An error after at most this many bytes were read or written, and of a sector that the file has already all or none: within a page the
+    /// system copies whole writes, and a device writes whole sectors. On other calls, nothing was done.
     FailShort(usize, Errno),
     /// All is done, this much later.
     Delay(Duration),
@@ -154,6 +159,8 @@ pub struct Fault {
     pub operation: Operation,
     /// Only files and directories whose own name, without the path, contains this.
     pub name_contains: String,
+    /// Only what is in or below this directory, or is it.
+    pub within: PathBuf,
     /// How many matching calls pass unharmed first.
     pub after: u64,
     /// How often it has its effect.
@@ -166,11 +173,13 @@ impl Fault {
     /// A fault on the next call of this kind, on any file, once. Change the fields for another.
     #[must_use]
     pub fn new(operation: Operation, effect: Effect) -> Self {
-        Self { operation, name_contains: String::new(), after: 0, times: Times::Once, effect }
+        let (name_contains, within) = Default::default();
+        Self { operation, name_contains, within, after: 0, times: Times::Once, effect }
     }
 
     fn matches(&self, operation: Operation, path: &Path) -> bool {
         self.operation == operation
+            && path.starts_with(&self.within)
             && path.file_name().unwrap_or_default().to_string_lossy().contains(&self.name_contains)
     }
 }
@@ -532,6 +541,13 @@ impl FaultFile {
         }
     }
 
+    /// How many bytes are there of a write at `offset` that ended after so many of them.
+    fn landed(&self, offset: u64, bytes: usize) -> Result<usize> {
+        let (end, block) = (offset + bytes as u64, self.inner.alignment() as u64);
+        let unit = if end < self.inner.len()? { block.max(SECTOR) } else { block };
+        Ok((end / unit * unit).saturating_sub(offset) as usize)
+    }
+
     /// Remembers what is about to be written over, if that is wanted.
     fn before_write(&self, offset: u64, len: u64) -> Result<()> {
         if self.plan.remembers.load(Relaxed) {
@@ -555,7 +571,7 @@ impl File for FaultFile {
     }
 
     fn len(&self) -> Result<u64> {
-        self.inner.len()
+        self.plan.run(&self.call(Operation::Length, "look at"), || self.inner.len())
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
@@ -589,7 +605,8 @@ impl File for FaultFile {
             |bytes| {
                 let buffer = buffer.take();
                 let bytes = bytes.min(buffer.len());
-                self.inner.read_at(offset, &mut buffer[..bytes])
+                let whole = bytes - bytes % self.inner.alignment();
+                self.inner.read_at(offset, &mut buffer[..whole])
             },
         )
     }
@@ -599,7 +616,10 @@ impl File for FaultFile {
         self.plan.run_bytes(
             &self.call(Operation::Write, "write").at(offset),
             || self.inner.write_at(offset, bytes),
-            |landed| self.inner.write_at(offset, &bytes[..landed.min(bytes.len())]),
+            |landed| {
+                let landed = self.landed(offset, landed.min(bytes.len()))?;
+                self.inner.write_at(offset, &bytes[..landed])
+            },
         )
     }
 
@@ -610,6 +630,7 @@ impl File for FaultFile {
             &self.call(Operation::Write, "write").at(offset),
             || self.inner.write_vectored_at(offset, parts),
             |landed| {
+                let landed = self.landed(offset, landed.min(len))?;
                 let bytes = parts.iter().flat_map(|part| part.iter().copied());
                 self.inner.write_at(offset, &bytes.take(landed).collect::<Vec<_>>())
             },
@@ -720,12 +741,23 @@ mod tests {
     #[test]
     fn bytes_land_in_part_or_whole() {
         let (fs, log) = faulty();
-        fs.arm(Fault::new(Operation::Write, Effect::FailShort(2, EIO)));
-        log.write_at(0, b"1234").unwrap_err();
-        assert_eq!(bytes(&*log), b"12cdef");
         fs.arm(Fault::new(Operation::Write, Effect::FailShort(3, EIO)));
-        log.write_vectored_at(2, &[IoSlice::new(b"AB"), IoSlice::new(b"CD")]).unwrap_err();
-        assert_eq!(bytes(&*log), b"12ABCf");
+        log.write_at(5, b"1234").unwrap_err();
+        assert_eq!(bytes(&*log), b"abcde123");
+        fs.arm(Fault::new(Operation::Write, Effect::FailShort(4, EIO)));
+        log.write_vectored_at(7, &[IoSlice::new(b"AB"), IoSlice::new(&[b'C'; 2000])]).unwrap_err();
+        assert_eq!(bytes(&*log), b"abcde12ABCC");
+        // Of a sector that is there all is written or nothing.
+        fs.arm(Fault::new(Operation::Write, Effect::FailShort(4, EIO)));
+        log.write_at(0, b"123456").unwrap_err();
+        assert_eq!(bytes(&*log), b"abcde12ABCC");
+        log.truncate(2000).unwrap();
+        fs.arm(Fault::new(Operation::Write, Effect::FailShort(600, EIO)));
+        log.write_at(4, &[b'x'; 1000]).unwrap_err();
+        assert_eq!(bytes(&*log)[..4], *b"abcd");
+        assert!(bytes(&*log)[4..512].iter().all(|&byte| byte == b'x'));
+        assert!(bytes(&*log)[512..].iter().all(|&byte| byte == 0));
+        log.truncate(6).unwrap();
         fs.arm(Fault::new(Operation::Write, Effect::FailDone(EIO)));
         log.write_at(0, b"whole!").unwrap_err();
         assert_eq!(bytes(&*log), b"whole!");

@@ -29,17 +29,19 @@ const ERRNOS: [(i32, &str); 11] = [
     (24, "EMFILE"),
     (23, "ENFILE"),
     (12, "ENOMEM"),
-    (13, "EACCES"),
+    (NO_ACCESS, "EACCES"),
     (30, "EROFS"),
     (116, "ESTALE"),
     (19, "ENODEV"),
 ];
-/// Those that are told after some bytes.
+/// Nobody may open it.
+const NO_ACCESS: i32 = 13;
+/// Those that are told after some bytes, or all of them.
 const IN_PART: [i32; 2] = [5, 28];
 /// So many bytes are moved before an error in the middle of them.
-const SHORT: usize = 37;
+const SHORT: [usize; 8] = [1, 8, 20, 37, 511, 512, 4095, 4096];
 /// A misplaced read is of what lies so far before.
-const MISPLACED: u64 = 4096;
+const MISPLACED: [u64; 4] = [512, 4096, 8192, 65_536];
 /// Background threads, wherever it is tried.
 const THREADS: usize = 2;
 /// How many storms there are for each setting, and how many disks that are slow.
@@ -109,11 +111,45 @@ impl Trouble {
         )
     }
 
+    /// Whether the errno, if there is one, says that there is no room.
+    fn is_want_of_space(self) -> bool {
+        let is_one = |errno| [Errno::Raw(28), Errno::Raw(122), Errno::Raw(27)].contains(&errno);
+        match self {
+            Self::Call { effect, .. } => match effect {
+                Effect::Fail(errno) | Effect::FailDone(errno) | Effect::FailShort(_, errno) => {
+                    is_one(errno)
+                }
+                _ => false,
+            },
+            Self::LostSync { errno, .. } => is_one(Errno::Raw(errno)),
+            Self::Full { .. } => true,
+            Self::Storm { .. } | Self::Slow { .. } => false,
+        }
+    }
+
+    /// Whether an error of this kind tells of it: what cannot be known of a disk is not said of it.
+    fn may_be_told_as(self, kind: ErrorKind) -> bool {
+        match kind {
+            ErrorKind::Poisoned => true,
+            ErrorKind::NoSpace => self.is_want_of_space(),
+            ErrorKind::Io => !matches!(self, Self::Full { .. }),
+            ErrorKind::Corruption | ErrorKind::NotADatabase | ErrorKind::NewerFormat => {
+                self.is_damage()
+            }
+            _ => false,
+        }
+    }
+
     /// What it is counted as: the call, and what it met.
     fn kind(self) -> String {
         match self {
-            Self::Call { operation, effect: Effect::Flip(_), .. } => format!("{operation} flip"),
-            Self::Call { operation, effect, .. } => format!("{operation} {}", effect_name(effect)),
+            Self::Call { operation, effect, .. } => {
+                let name = effect_name(effect);
+                format!(
+                    "{operation} {}",
+                    name.trim_end_matches(|c: char| "-0123456789".contains(c))
+                )
+            }
             Self::LostSync { name, errno, .. } => {
                 format!("sync lost:{}-{}", name.trim_start_matches('.'), errno_name(errno))
             }
@@ -140,9 +176,9 @@ fn effect_name(effect: Effect) -> String {
     match effect {
         Effect::Fail(errno) => name(errno).into(),
         Effect::FailDone(errno) => format!("{}-done", name(errno)),
-        Effect::FailShort(_, errno) => format!("{}-short", name(errno)),
+        Effect::FailShort(bytes, errno) => format!("{}-short-{bytes}", name(errno)),
         Effect::Flip(bit) => format!("flip-{bit}"),
-        Effect::Misplace(_) => "misplaced".into(),
+        Effect::Misplace(distance) => format!("misplaced-{distance}"),
         Effect::Stale => "stale".into(),
         Effect::Delay(time) => format!("delay-{}", time.as_millis()),
         Effect::Panic => "panic".into(),
@@ -150,17 +186,15 @@ fn effect_name(effect: Effect) -> String {
 }
 
 fn effect_named(name: &str) -> Option<Effect> {
-    if let Some(bit) = name.strip_prefix("flip-") {
-        return Some(Effect::Flip(bit.parse().ok()?));
-    }
-    let (name, how) = name.split_once('-').unwrap_or((name, ""));
-    let errno = || errno_named(name).map(Errno::Raw);
-    Some(match how {
-        _ if name == "misplaced" => Effect::Misplace(MISPLACED),
-        _ if name == "stale" => Effect::Stale,
-        "" => Effect::Fail(errno()?),
-        "done" => Effect::FailDone(errno()?),
-        "short" => Effect::FailShort(SHORT, errno()?),
+    let parts: Vec<_> = name.split('-').collect();
+    let errno = |name| errno_named(name).map(Errno::Raw);
+    Some(match parts[..] {
+        ["flip", bit] => Effect::Flip(bit.parse().ok()?),
+        ["misplaced", distance] => Effect::Misplace(distance.parse().ok()?),
+        ["stale"] => Effect::Stale,
+        [name] => Effect::Fail(errno(name)?),
+        [name, "done"] => Effect::FailDone(errno(name)?),
+        [name, "short", bytes] => Effect::FailShort(bytes.parse().ok()?, errno(name)?),
         _ => return None,
     })
 }
@@ -342,6 +376,8 @@ struct Run {
     dice: Dice,
     /// A commit failed and it is unknown whether it is there.
     unsure: bool,
+    /// The database was opened once, which on a full disk nothing can be made for.
+    is_made: bool,
     /// What went wrong, to be told with a failure.
     told: Vec<String>,
 }
@@ -354,8 +390,8 @@ impl Run {
         let memory = MemoryFs::traced();
         let faulty = FaultFs::new(Arc::new(memory.clone()));
         let (history, dice) = (History::of(setting), Dice::new(setting.seed));
-        let (db, unsure, told) = (None, false, Vec::new());
-        Self { setting, steps, trouble, memory, faulty, db, history, dice, unsure, told }
+        let (db, unsure, is_made, told) = (None, false, false, Vec::new());
+        Self { setting, steps, trouble, memory, faulty, db, history, dice, unsure, is_made, told }
     }
 
     fn tell(&mut self, what: &str, error: &Error) {
@@ -363,9 +399,8 @@ impl Run {
         assert!(!text.contains("panic"), "{text}");
         let is_slow = matches!(self.trouble, Some(Trouble::Slow { .. }));
         assert!(!is_slow, "the disk is only slow, but: {text}");
-        let may_be_damage = self.trouble.is_some_and(Trouble::is_damage);
-        let is_damage = error.kind() == ErrorKind::Corruption;
-        assert!(may_be_damage || !is_damage, "a disk that fails is taken for damage: {text}");
+        let is_right = self.trouble.is_some_and(|trouble| trouble.may_be_told_as(error.kind()));
+        assert!(is_right, "{:?} is told as {text} after {:#?}", self.trouble, self.told);
         self.told.push(text);
     }
 
@@ -378,7 +413,11 @@ impl Run {
         match self.trouble {
             Some(Trouble::Call { operation, after, once, effect }) if at == 0 => {
                 let times = if once { Times::Once } else { Times::Always };
-                self.faulty.arm(Fault { after, times, ..Fault::new(operation, effect) });
+                // A directory above that one may not open is not one of those that were made here, and need not be synced.
+                let is_of_others = operation == Operation::SyncDir
+                    && effect == Effect::Fail(Errno::Raw(NO_ACCESS));
+                let within = if is_of_others { history::PATH } else { "" }.into();
+                self.faulty.arm(Fault { within, after, times, ..Fault::new(operation, effect) });
             }
             Some(Trouble::LostSync { step, name, errno }) if at == step => {
                 self.memory.lose_sync(name, Errno::Raw(errno));
@@ -430,18 +469,30 @@ impl Run {
         if self.db.is_some() {
             return;
         }
-        let layer = self.setting.layer;
+        let (layer, told) = (self.setting.layer, self.told.len());
         let db = self.persevere("open", |run| {
             let builder = history::builder(Arc::new(run.faulty.clone())).log_layer(layer);
             builder.background_threads(THREADS).open()
         });
+        if std::mem::replace(&mut self.is_made, true) {
+            self.expect_nothing_told_of_full_disk(told);
+        }
         self.db = Some(db);
         let state = self.read();
         self.check_recovered(state);
     }
 
     fn read(&mut self) -> Fingerprint {
-        self.persevere("read", |run| Fingerprint::of(run.db()))
+        let told = self.told.len();
+        let read = self.persevere("read", |run| Fingerprint::of(run.db()));
+        self.expect_nothing_told_of_full_disk(told);
+        read
+    }
+
+    /// A full disk keeps nobody from opening and reading.
+    fn expect_nothing_told_of_full_disk(&self, told: usize) {
+        let is_full = matches!(self.trouble, Some(Trouble::Full { .. }));
+        assert!(!is_full || self.told.len() == told, "on a full disk: {:#?}", self.told);
     }
 
     /// A reopened database has all that was acknowledged.
@@ -708,7 +759,7 @@ pub struct Effort {
 }
 
 /// How many calls of each kind the workload makes when all is well.
-fn calls(setting: Setting, steps: Steps) -> std::result::Result<[(Operation, u64); 12], Report> {
+fn calls(setting: Setting, steps: Steps) -> std::result::Result<[(Operation, u64); 13], Report> {
     let plain = || {
         simulated(setting.seed, || {
             let mut run = Run::new(setting, steps, None);
@@ -735,21 +786,22 @@ pub fn run_without(setting: Setting) -> Report {
     }
 }
 
-/// The ways in which a call can go wrong.
+/// The ways in which a call can go wrong: all errnos, and of what can be done in part or wrongly one of each kind.
 fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
-    // A directory that one may not open is not one of those that were made here, and need not be synced.
-    let is_possible = |name: &str| operation != Operation::SyncDir || name != "EACCES";
-    let errnos = ERRNOS.iter().filter(|(_, name)| is_possible(name));
-    let mut effects: Vec<_> = errnos.map(|&(number, _)| Effect::Fail(Errno::Raw(number))).collect();
-    effects.push(Effect::FailDone(Errno::Raw(5)));
+    let mut dice = Dice::new(seed);
+    let mut effects: Vec<_> =
+        ERRNOS.iter().map(|&(number, _)| Effect::Fail(Errno::Raw(number))).collect();
+    effects.push(Effect::FailDone(Errno::Raw(IN_PART[dice.roll(IN_PART.len())])));
     if matches!(operation, Operation::Read | Operation::Write) {
-        effects.extend(IN_PART.map(|number| Effect::FailShort(SHORT, Errno::Raw(number))));
+        let short = SHORT[dice.roll(SHORT.len())];
+        effects.extend(IN_PART.map(|number| Effect::FailShort(short, Errno::Raw(number))));
     }
     // Layers that write whole blocks read what is beside a write, which has no checksum there, and would write damage back. What maps
     // show is the file itself, not what a call gives.
     if operation == Operation::Read && layer == Layer::Positional {
-        let flip = Effect::Flip(seed % (1 << 16));
-        effects.extend([flip, Effect::Misplace(MISPLACED), Effect::Stale]);
+        let flip = Effect::Flip(dice.roll(1 << 16) as u64);
+        let misplaced = Effect::Misplace(MISPLACED[dice.roll(MISPLACED.len())]);
+        effects.extend([flip, misplaced, Effect::Stale]);
     }
     effects
 }
@@ -788,11 +840,10 @@ fn attempt(id: CaseId) -> Report {
         simulated(setting.seed, || {
             let mut run = Run::new(setting, steps, Some(trouble));
             run.run();
-            // What is not a call that fails shows in what was told. What cannot be synced may be told more than once.
-            let told = run.told.len() as u64;
+            // What is not a call that fails shows in what was told, which one fault may be more than once.
             let fired = match trouble {
-                Trouble::LostSync { .. } => told.min(1),
-                _ => run.faulty.fired().max(told),
+                Trouble::LostSync { .. } | Trouble::Full { .. } => run.told.len().min(1) as u64,
+                _ => run.faulty.fired(),
             };
             let calls: u64 = Operation::ALL.iter().map(|&kind| run.faulty.calls(kind)).sum();
             run.finish();
@@ -803,6 +854,7 @@ fn attempt(id: CaseId) -> Report {
         Ok((fired, operations)) => {
             let mut report = Report { cases: 1, operations, ..Report::default() };
             report.fire(trouble.kind(), fired);
+            report.count("without effect", u64::from(fired == 0));
             report
         }
         Err(problem) => Report::of_violation(id, problem),

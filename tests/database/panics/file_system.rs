@@ -171,7 +171,7 @@ fn panic_at(setting: Setting, operation: Operation, after: u64) {
 }
 
 /// How many calls of each kind a workload makes in which all is well.
-fn calls(setting: Setting) -> [(Operation, u64); 12] {
+fn calls(setting: Setting) -> [(Operation, u64); 13] {
     let mut run = Run::new(setting);
     assert!(run.work().is_some() && !run.has_ended_badly);
     Operation::ALL.map(|operation| (operation, run.fs.calls(operation)))
