@@ -38,6 +38,22 @@ fn a_short_torture_counts_what_it_did_and_finds_nothing() {
     }
 }
 
+/// A bug in B+ trees is not noticed where there are none.
+#[cfg(turbidite_planted_bugs)]
+#[test]
+fn a_bug_that_nobody_notices_is_a_violation() {
+    let place = Place::new();
+    let hunt = ["torture", "mutants", "--only", "ignore-node-checksum", "--minutes", "0"];
+    let there = ["--engine", "hash", "--file", "pos", "--json"];
+    let run = place.run(&[&hunt[..], &there].concat());
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    let last = String::from_utf8(run.out).unwrap().lines().last().map(serde_json::from_str);
+    let last: serde_json::Value = last.unwrap().unwrap();
+    let count = |what: &str| last[what].as_u64().unwrap();
+    assert_eq!((count("violations"), count("mutants_planted"), count("mutants_caught")), (1, 1, 0));
+    assert_eq!(last["bugs"][0]["caught_by"], serde_json::Value::Null, "{last}");
+}
+
 #[test]
 fn a_short_soak_keeps_to_its_bounds() {
     let place = Place::new();

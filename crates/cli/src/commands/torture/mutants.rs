@@ -36,7 +36,7 @@ const TOLD: usize = 100;
 /// Plant bugs in the store, one after the other, and see whether the other modes notice each
 ///
 /// Needs a build with the bugs in it: RUSTFLAGS='--cfg turbidite_planted_bugs'. Each bug is hunted in a process of its own, by all modes but `soak` in turn. First there is
-/// a hunt with no bug, which must find nothing; nor may the case that caught a bug, tried again without it. The minutes are for all bugs together: those that nobody has noticed are hunted again, from other seeds on, until
+/// a hunt with no bug, which must find nothing; nor may the case that caught a bug, tried again without it, or, where it has no name, a hunt that lasts as long. The minutes are for all bugs together: those that nobody has noticed are hunted again, from other seeds on, until
 /// they are over. A bug that is not noticed then is a hole in the torture, and the exit code is 1.
 #[derive(Args, Debug)]
 pub(super) struct Mutants {
@@ -54,6 +54,8 @@ struct Hunted {
     /// The mode that noticed it, if one did.
     by: Option<String>,
     problem: String,
+    /// That the same goes wrong without the bug, which is worse than one that nobody notices.
+    doubt: Option<String>,
     cases: u64,
     operations: u64,
     faults_fired: u64,
@@ -62,7 +64,10 @@ struct Hunted {
 
 impl Hunted {
     fn sentence(&self) -> String {
-        let Self { bug, by, problem, cases, seconds, .. } = self;
+        let Self { bug, by, problem, doubt, cases, seconds, .. } = self;
+        if let Some(doubt) = doubt {
+            return format!("{bug}: {doubt}");
+        }
         match by {
             Some(by) => format!("{bug}: caught by {by} after {seconds:.1} s: {problem}"),
             None => format!("{bug}: not caught in {cases} cases, {seconds:.1} s"),
@@ -143,10 +148,7 @@ impl Mutants {
         let seconds = before.seconds + begun.elapsed().as_secs_f64();
         let more = |before: u64, name: &str| before + told[name].as_u64().unwrap_or_default();
         let (by, problem) = match told["caught_by"].as_str() {
-            Some(by) => {
-                self.confirm(by, told["case"].as_str().unwrap_or_default(), bug)?;
-                (Some(by), format!("{}: {}", told["case"], told["problem"]))
-            }
+            Some(by) => (Some(by), format!("{}: {}", told["case"], told["problem"])),
             None if hangs => (Some("a hang"), String::new()),
             None if has_crashed(status) => (Some("a crash"), status.to_string()),
             None if !status.success() => {
@@ -154,10 +156,18 @@ impl Mutants {
             }
             None => (None, String::new()),
         };
+        let doubt = match by {
+            Some(by) if bug != NONE => match told["case"].as_str() {
+                Some(case) if REPLAYED.contains(&by) => self.replay(case)?,
+                _ => self.repeat(before, begun.elapsed(), round)?,
+            },
+            _ => None,
+        };
         Ok(Hunted {
             bug: bug.clone(),
             by: by.map(Into::into),
             problem,
+            doubt,
             cases: more(before.cases, "cases"),
             operations: more(before.operations, "operations"),
             faults_fired: more(before.faults_fired, "faults_fired"),
@@ -165,19 +175,20 @@ impl Mutants {
         })
     }
 
-    /// Tries the case that caught a bug again without any, where a case can be tried again: it must be all right.
-    fn confirm(&self, by: &str, case: &str, bug: &str) -> Result<()> {
-        if bug == NONE || !REPLAYED.contains(&by) {
-            return Ok(());
-        }
+    /// Tries the case that caught a bug again without any: what is wrong then.
+    fn replay(&self, case: &str) -> Result<Option<String>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["torture", "replay", case]).stdout(Stdio::null()).stderr(Stdio::null());
-        match command.status()? {
-            status if status.success() => Ok(()),
-            status => Err(Failure::negative(format!(
-                "{case} caught {bug}, but goes wrong without it, too: {status}"
-            ))),
-        }
+        let status = command.status()?;
+        Ok((!status.success()).then(|| format!("{case} goes wrong without it, too: {status}")))
+    }
+
+    /// Where a case has no name by which it can be tried again, hunts for as long without any bug: what is found then.
+    fn repeat(&self, before: &Hunted, taken: Duration, round: u64) -> Result<Option<String>> {
+        let none = Hunted { bug: NONE.into(), ..Hunted::default() };
+        let found = self.hunt(&none, taken.clamp(LEAST, LEAST + PATIENCE), round)?;
+        let Hunted { by, problem, .. } = found;
+        Ok(by.map(|by| format!("without {}, too, there is {by}: {problem}", before.bug)))
     }
 
     /// Tells what became of all, the first of which is no bug.
@@ -186,13 +197,14 @@ impl Mutants {
         let sum = |of: fn(&Hunted) -> u64| hunted.iter().map(of).sum::<u64>();
         let survivors = bugs.iter().filter(|one| one.by.is_none()).count();
         let caught = bugs.len() - survivors;
-        let violations = survivors + usize::from(control.by.is_some());
+        let doubts = bugs.iter().filter(|one| one.doubt.is_some()).count();
+        let violations = survivors + doubts + usize::from(control.by.is_some());
         let mut out = output::stdout();
         if self.course.figures.json {
             let each = bugs.iter().map(|one| {
                 json!({
                     "bug": one.bug, "caught_by": one.by, "cases": one.cases,
-                    "seconds": one.seconds, "problem": one.problem,
+                    "seconds": one.seconds, "problem": one.problem, "doubt": one.doubt,
                 })
             });
             let line = json!({
