@@ -86,6 +86,24 @@ pub fn reducer(seed: u64) -> Reducer {
     pick(&mut dice(seed, "reducer"), &[Reducer::Last, Reducer::First, Reducer::Concat])
 }
 
+/// The name of the reducer that is registered with [`database`].
+const LARGEST: &str = "largest";
+
+/// The same, of all there are.
+#[must_use]
+pub fn any_reducer(seed: u64) -> Reducer {
+    use Reducer::{Concat, Custom, First, KeepAll, Last, Sum};
+    pick(
+        &mut dice(seed, "any reducer"),
+        &[Last, Last, First, KeepAll, Concat, Sum, Custom(LARGEST.into())],
+    )
+}
+
+/// The largest of some values, as bytes are compared.
+fn largest(_key: &[u8], values: &[&[u8]]) -> Vec<u8> {
+    values.iter().max().expect("there are several").to_vec()
+}
+
 /// The layer of the files of a keyspace, or of the log, when it is opened for the `opening`th time: that of the setting, and now and then
 /// another one.
 #[must_use]
@@ -183,6 +201,7 @@ pub fn database(builder: DatabaseBuilder, seed: u64, opening: u64) -> DatabaseBu
     let dice = &mut dice(seed, ("database", opening));
     let locks = [CompactionLock::Database, CompactionLock::Range, CompactionLock::RangeLevel];
     let builder = builder
+        .reducer(LARGEST, largest)
         .log_buffer(pick(dice, &[4 << 10, 30_000, 128 << 10, 256 << 10]))
         .open_files(pick(dice, &[16, 40, 512]))
         .block_cache(pick(dice, &[0, 50_000, 1 << 20, 8 << 20]))

@@ -1,8 +1,8 @@
 //! Threads that use one keyspace at the same time, each with keys of its own, of which it knows what they hold.
 
-use turbidite::{Database, Keyspace};
+use turbidite::{Database, Keyspace, Reducer};
 
-use super::history::{Map, Value, agrees};
+use super::history::{Map, Value, Values, agrees};
 use super::operation::Change;
 use super::world::{assert_value, everything};
 use crate::Dice;
@@ -19,6 +19,7 @@ pub(super) struct Client {
     pub(super) database: Database,
     pub(super) keyspace: Keyspace,
     pub(super) is_ordered: bool,
+    pub(super) reducer: Reducer,
     /// What its keys begin with.
     pub(super) prefix: String,
     /// What they hold.
@@ -40,9 +41,10 @@ impl Client {
             let key = format!("{}{}", self.prefix, dice.roll(KEYS)).into_bytes();
             match dice.roll(10) {
                 0..4 => {
-                    let value = Value { number, len: dice.roll(LONGEST) };
+                    let value = Value::fitting(number, dice.roll(LONGEST), &self.reducer);
                     self.keyspace.put(&key, value.bytes()).unwrap();
-                    self.map.insert(key.clone(), value);
+                    let values = Values::put(self.map.remove(&key), value, &self.reducer);
+                    self.map.insert(key.clone(), values);
                     written.push(Change::Put(key, value));
                 }
                 4 => {
@@ -74,6 +76,6 @@ impl Client {
         };
         let mut read = everything(range);
         read.retain(|(key, _)| key.starts_with(self.prefix.as_bytes()));
-        assert!(agrees(self.map.iter(), &read), "{}: {read:?}", self.prefix);
+        assert!(agrees(&self.map, &read), "{}: {read:?}", self.prefix);
     }
 }

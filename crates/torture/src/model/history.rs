@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
-use turbidite::Slice;
+use turbidite::{Reducer, Slice};
 
-use super::operation::Change;
+use super::operation::{Change, Key};
 
 /// A value, told by the number of the write that made it and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,11 @@ pub(super) struct Value {
 }
 
 impl Value {
+    /// One of `len` bytes, if that is possible where values are reduced so: what is added up has eight.
+    pub(super) fn fitting(number: u64, len: usize, reducer: &Reducer) -> Self {
+        Self { number, len: if *reducer == Reducer::Sum { 8 } else { len } }
+    }
+
     /// Eight bytes: the number, and behind it what follows from it and what no compression makes smaller.
     fn word(self, at: usize) -> [u8; 8] {
         if at == 0 {
@@ -40,20 +45,105 @@ impl Value {
     }
 }
 
+/// What is shown of the values of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Show {
+    /// There is one, or they are one behind the other.
+    Joined,
+    /// Each by itself.
+    Each,
+    /// Their sum.
+    Sum,
+}
+
+/// What there is under a key: the values that count of those that were put, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Values {
+    counting: Vec<Value>,
+    show: Show,
+}
+
+impl Values {
+    /// What there is when `value` was put where there was `old`.
+    pub(super) fn put(old: Option<Self>, value: Value, reducer: &Reducer) -> Self {
+        let show = match reducer {
+            Reducer::KeepAll => Show::Each,
+            Reducer::Sum => Show::Sum,
+            _ => Show::Joined,
+        };
+        let Some(mut old) = old else { return Self { counting: vec![value], show } };
+        let is_larger = || value.bytes() > old.counting[0].bytes();
+        match reducer {
+            Reducer::First => {}
+            Reducer::KeepAll | Reducer::Concat | Reducer::Sum => old.counting.push(value),
+            Reducer::Custom(_) if !is_larger() => {}
+            _ => old.counting = vec![value],
+        }
+        old
+    }
+
+    /// The records that are shown, in order.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let (parts, show) = (&self.counting[..], self.show);
+        let each = if show == Show::Each { 1 } else { parts.len() };
+        parts.chunks(each).map(move |parts| Record { parts, is_sum: show == Show::Sum })
+    }
+
+    /// What a get shows.
+    pub(super) fn newest(&self) -> Record<'_> {
+        self.records().last().expect("there is a value")
+    }
+}
+
+/// A value as it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'a> {
+    parts: &'a [Value],
+    is_sum: bool,
+}
+
+impl Record<'_> {
+    pub(super) fn is(self, bytes: &[u8]) -> bool {
+        if self.is_sum {
+            let number = |value: &Value| {
+                i64::from_be_bytes(value.bytes().try_into().expect("numbers have 8 bytes"))
+            };
+            let sum = self.parts.iter().map(number).fold(0, i64::wrapping_add);
+            return bytes == sum.to_be_bytes();
+        }
+        let mut rest = bytes;
+        let are_there = self.parts.iter().all(|value| {
+            let there = rest.split_off(..value.len);
+            there.is_some_and(|there| value.is(there))
+        });
+        are_there && rest.is_empty()
+    }
+}
+
 /// The state of one keyspace.
-pub(super) type Map = BTreeMap<Vec<u8>, Value>;
+pub(super) type Map = BTreeMap<Key, Values>;
+
+/// The records of some keys, which have several if all are kept.
+pub(super) fn records<'a>(
+    keys: impl IntoIterator<Item = (&'a Key, &'a Values)>,
+) -> impl Iterator<Item = (&'a Key, Record<'a>)> {
+    keys.into_iter().flat_map(|(key, values)| values.records().map(move |record| (key, record)))
+}
 
 /// Whether what was read is what the model holds.
 pub(super) fn agrees<'a>(
-    model: impl ExactSizeIterator<Item = (&'a Vec<u8>, &'a Value)>,
+    model: impl IntoIterator<Item = (&'a Key, &'a Values)>,
     read: &[(Slice, Slice)],
 ) -> bool {
-    model.len() == read.len()
-        && model.zip(read).all(|((key, value), read)| read.0 == *key && value.is(&read.1))
+    let mut read = read.iter();
+    let mut is_next = |(key, record): (&Key, Record<'_>)| {
+        read.next().is_some_and(|read| read.0 == *key && record.is(&read.1))
+    };
+    records(model).all(&mut is_next) && read.next().is_none()
 }
 
 /// A keyspace, a key, and what there was before it was changed.
-type Undo = (usize, Vec<u8>, Option<Value>);
+type Undo = (usize, Key, Option<Values>);
 
 /// The states of keyspaces that recover together: the newest one, and how to go back from it.
 #[derive(Debug)]
@@ -65,14 +155,16 @@ pub(super) struct History<const N: usize> {
     written: usize,
     /// and before this one after a power cut.
     synced: usize,
+    /// What becomes of several values of a key in each of them.
+    reducers: [Reducer; N],
     /// When each keyspace was last changed. To delete what is not there may be no write to it.
     touched: [usize; N],
 }
 
 impl<const N: usize> History<N> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(reducers: [Reducer; N]) -> Self {
         let now = std::array::from_fn(|_| Map::new());
-        Self { now, undo: Vec::new(), written: 0, synced: 0, touched: [0; N] }
+        Self { now, undo: Vec::new(), written: 0, synced: 0, reducers, touched: [0; N] }
     }
 
     pub(super) fn now(&self) -> &[Map; N] {
@@ -92,7 +184,10 @@ impl<const N: usize> History<N> {
             let before = undo.len();
             match change {
                 Change::Put(key, value) => {
-                    undo.push((*keyspace, key.clone(), map.insert(key.clone(), *value)));
+                    let old = map.remove(key);
+                    let new = Values::put(old.clone(), *value, &self.reducers[*keyspace]);
+                    map.insert(key.clone(), new);
+                    undo.push((*keyspace, key.clone(), old));
                 }
                 Change::Delete(key) => {
                     undo.extend(map.remove(key).map(|old| (*keyspace, key.clone(), Some(old))));
@@ -100,7 +195,7 @@ impl<const N: usize> History<N> {
                 Change::DeleteRange(bounds) => map.retain(|key, value| {
                     let is_kept = !bounds.contains(key);
                     if !is_kept {
-                        undo.push((*keyspace, key.clone(), Some(*value)));
+                        undo.push((*keyspace, key.clone(), Some(value.clone())));
                     }
                     is_kept
                 }),

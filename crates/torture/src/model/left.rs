@@ -6,14 +6,14 @@ use turbidite::{
     Snapshot,
 };
 
-use super::history::{Map, Value};
+use super::history::{Map, Values};
 use super::operation::KEYSPACES;
 use crate::Dice;
 
 /// A range or cursor that stands in a keyspace.
 enum Reader {
     Range { range: Range, is_ordered: bool },
-    Cursor { cursor: Cursor, key: Vec<u8>, value: Value },
+    Cursor { cursor: Cursor, key: Vec<u8>, values: Values },
 }
 
 impl Reader {
@@ -22,9 +22,9 @@ impl Reader {
         let at = dice.roll(model.len());
         if is_ordered && dice.roll(2) == 0 {
             let mut cursor = keyspace.cursor().unwrap();
-            let (key, value) = model.iter().nth(at).expect("there are more");
+            let (key, values) = model.iter().nth(at).expect("there are more");
             cursor.seek(key).unwrap();
-            return Self::Cursor { cursor, key: key.clone(), value: *value };
+            return Self::Cursor { cursor, key: key.clone(), values: values.clone() };
         }
         let mut range = keyspace.iter();
         range.by_ref().take(at + 1).for_each(|item| drop(item.unwrap()));
@@ -33,8 +33,10 @@ impl Reader {
 
     /// Checks that it shows what it did.
     fn check(&self) {
-        if let Self::Cursor { cursor, key, value } = self {
-            assert!(cursor.is_valid() && cursor.key() == key && value.is(cursor.value()));
+        if let Self::Cursor { cursor, key, values } = self {
+            let mut records = values.records();
+            assert!(cursor.is_valid() && cursor.key() == key);
+            assert!(records.next().is_some_and(|first| first.is(cursor.value())));
         }
     }
 
@@ -66,7 +68,7 @@ pub(super) struct Left {
     snapshots: Vec<Snapshot>,
     readers: Vec<Reader>,
     /// What was read before.
-    values: Vec<(Slice, Value)>,
+    values: Vec<(Slice, Values)>,
 }
 
 impl Left {
@@ -87,9 +89,9 @@ impl Left {
         is_ordered: bool,
         dice: &mut Dice,
     ) -> usize {
-        let Some((key, value)) = model.iter().nth(dice.roll(model.len().max(1))) else { return 0 };
+        let Some((key, values)) = model.iter().nth(dice.roll(model.len().max(1))) else { return 0 };
         let found = keyspace.get(key).unwrap().expect("the model has it");
-        self.values.push((found, *value));
+        self.values.push((found, values.clone()));
         let readers = dice.roll(3);
         self.readers.extend((0..readers).map(|_| Reader::new(keyspace, model, is_ordered, dice)));
         readers
@@ -103,7 +105,7 @@ impl Left {
     /// Checks that what was read before the database was closed is what it was, that nothing new is read, and that nothing is written. Readers that
     /// are told so are gone then.
     pub(super) fn check(&mut self, dice: &mut Dice) {
-        assert!(self.values.iter().all(|(found, value)| value.is(found)));
+        assert!(self.values.iter().all(|(found, values)| values.newest().is(found)));
         self.readers.iter().for_each(Reader::check);
         let is_told = |_: &mut Reader| dice.roll(2) == 0;
         let told: Vec<_> = self.readers.extract_if(.., is_told).collect();
@@ -127,7 +129,7 @@ fn closed<T>(result: Result<T>) {
 /// # Panics
 /// If something does not.
 pub fn assert_closed(database: &Database, keyspace: &Keyspace) {
-    closed(keyspace.put("k", "w"));
+    closed(keyspace.put("k", "8 bytes."));
     closed(keyspace.delete("k"));
     closed(keyspace.get("k"));
     closed(keyspace.contains("k"));
@@ -147,7 +149,7 @@ pub fn assert_closed(database: &Database, keyspace: &Keyspace) {
     closed(database.verify());
     closed(database.clone().close());
     let mut batch = database.batch().durability(Durability::Sync);
-    batch.put(keyspace, "k", "w");
+    batch.put(keyspace, "k", "8 bytes.");
     closed(batch.commit());
     closed(database.batch().durability(Durability::Sync).commit());
 }

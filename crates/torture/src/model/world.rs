@@ -9,11 +9,11 @@ use std::time::Duration;
 use turbidite::vfs::{DiskFs, Fs, MemoryFs, PathKind, PowerCut};
 use turbidite::{
     Cursor, Database, Durability, EngineKind, Error, ErrorKind, Keyspace, Layer, MIN_MEMORY_BUDGET,
-    Range, Slice, Snapshot,
+    Range, Reducer, Slice, Snapshot,
 };
 
 use super::clients::{self, CLIENTS, Client};
-use super::history::{History, Map, Value, agrees};
+use super::history::{History, Map, Record, Value, Values, agrees, records};
 use super::left::Left;
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
 use crate::Dice;
@@ -109,12 +109,24 @@ impl Open {
         let keyspaces = std::array::from_fn(|index| {
             let engine = engines.or(ENGINES[index]);
             let options = choices::options(engine, choices::mix(seed, index), opening);
+            let options = match reducer_of(place.setting, index) {
+                Reducer::Last => options,
+                other => options.reducer(other),
+            };
             let name = format!("keyspace {index}");
             let layer = choices::layer(place.setting, &name, opening);
             lending[index] = engine == EngineKind::Btree && layer == Layer::Mmap;
             database.keyspace(&name, options.layer(layer).log(index < LOGGED)).unwrap()
         });
         Self { database, keyspaces, lending }
+    }
+}
+
+/// What becomes of several values of a key in this keyspace.
+fn reducer_of(Setting { seed, engines, .. }: Setting, keyspace: usize) -> Reducer {
+    match engines.or(ENGINES[keyspace]) {
+        EngineKind::Skip => choices::any_reducer(choices::mix(seed, keyspace)),
+        _ => Reducer::Last,
     }
 }
 
@@ -147,7 +159,7 @@ impl World {
             }
         };
         let open = Some(Open::new(&mut place, 0, None));
-        let (logged, unlogged) = (History::new(), std::array::from_fn(|_| History::new()));
+        let (logged, unlogged) = new_histories(setting);
         let (snapshots, left, figures) = Default::default();
         Self { place, memory, open, snapshots, left, logged, unlogged, writes: 0, figures }
     }
@@ -264,7 +276,10 @@ impl World {
         for (keyspace, change) in writes {
             self.writes += 1;
             let change = match change.clone() {
-                Change::Put(key, len) => Change::Put(key, Value { number: self.writes, len }),
+                Change::Put(key, len) => {
+                    let reducer = reducer_of(self.place.setting, *keyspace);
+                    Change::Put(key, Value::fitting(self.writes, len, &reducer))
+                }
                 Change::Delete(key) => Change::Delete(key),
                 Change::DeleteRange(bounds) => Change::DeleteRange(bounds),
             };
@@ -279,6 +294,17 @@ impl World {
                     Change::Delete(key) => keyspace.delete(key),
                     Change::DeleteRange(bounds) => keyspace.delete_range(bounds.clone()),
                 }
+            }
+            // A batch of one write now and then is that write.
+            (Some(durability), [(keyspace, Change::Put(key, value))])
+                if self.writes.is_multiple_of(2) =>
+            {
+                keyspaces[*keyspace].put_with(key, value.bytes(), durability)
+            }
+            (Some(durability), [(keyspace, Change::Delete(key))])
+                if self.writes.is_multiple_of(2) =>
+            {
+                keyspaces[*keyspace].delete_with(key, durability)
             }
             _ => {
                 let mut batch = database.batch().durability(durability.unwrap_or_default());
@@ -340,13 +366,14 @@ impl World {
         self.figures.by_clients += (CLIENTS * count) as u64;
         let works = (0..CLIENTS).map(|number| {
             let prefix = clients::prefix(number);
-            let own = |(key, _): &(&Key, &Value)| key.starts_with(prefix.as_bytes());
+            let own = |(key, _): &(&Key, &Values)| key.starts_with(prefix.as_bytes());
             let map = self.model(keyspace).iter().filter(own);
             let client = Client {
                 database: self.open().database.clone(),
                 keyspace: self.keyspace(keyspace).clone(),
                 is_ordered: is_ordered(self.engine(keyspace)),
-                map: map.map(|(key, value)| (key.clone(), *value)).collect(),
+                reducer: reducer_of(self.place.setting, keyspace),
+                map: map.map(|(key, values)| (key.clone(), values.clone())).collect(),
                 seed: choices::mix(seed, number),
                 prefix,
             };
@@ -398,8 +425,9 @@ impl World {
     }
 
     fn load(&mut self, keyspace: usize, keys: &BTreeSet<Key>, len: usize) {
-        let numbered: Vec<_> =
-            (self.writes + 1..).map(|number| Value { number, len }).zip(keys).collect();
+        let reducer = reducer_of(self.place.setting, keyspace);
+        let values = (self.writes + 1..).map(|number| Value::fitting(number, len, &reducer));
+        let numbered: Vec<_> = values.zip(keys).collect();
         let records = numbered.iter().map(|(value, key)| (key, value.bytes()));
         let loaded = self.keyspace(keyspace).load_sorted(records);
         if !matches!(self.engine(keyspace), EngineKind::Lsm | EngineKind::Skip) {
@@ -438,20 +466,53 @@ impl World {
     fn get(&self, keyspace: usize, keys: &[Key]) {
         let (reader, model) = (self.keyspace(keyspace), self.model(keyspace));
         let found = reader.multi_get(keys).unwrap();
-        for (snapshot, maps) in &self.snapshots {
-            let found = snapshot.multi_get(reader, keys).unwrap();
-            for (key, found) in keys.iter().zip(found) {
-                assert_value(key, found.as_ref(), maps[keyspace].get(key));
-            }
-        }
-        for (key, found) in keys.iter().zip(found) {
+        for (key, found) in keys.iter().zip(&found) {
             assert_value(key, found.as_ref(), model.get(key));
             assert_value(key, reader.get(key).unwrap().as_ref(), model.get(key));
-            for (snapshot, maps) in &self.snapshots {
+            assert_eq!(reader.contains(key).unwrap(), model.contains_key(key), "{key:?}");
+            assert_values(key, &reader.get_all(key).unwrap(), model.get(key));
+            self.check_position(key, model, keyspace, reader.rank(key), |at| reader.nth(at));
+        }
+        for (snapshot, maps) in &self.snapshots {
+            let model = &maps[keyspace];
+            let found = snapshot.multi_get(reader, keys).unwrap();
+            for (key, found) in keys.iter().zip(&found) {
+                assert_value(key, found.as_ref(), model.get(key));
                 let found = snapshot.get(reader, key).unwrap();
-                assert_value(key, found.as_ref(), maps[keyspace].get(key));
+                assert_value(key, found.as_ref(), model.get(key));
+                let is_there = snapshot.contains(reader, key).unwrap();
+                assert_eq!(is_there, model.contains_key(key), "{key:?}");
+                assert_values(key, &snapshot.get_all(reader, key).unwrap(), model.get(key));
+                let rank = snapshot.rank(reader, key);
+                self.check_position(key, model, keyspace, rank, |at| snapshot.nth(reader, at));
             }
         }
+    }
+
+    /// Where a key is in the order of all, and what is found there.
+    fn check_position(
+        &self,
+        key: &Key,
+        model: &Map,
+        keyspace: usize,
+        rank: turbidite::Result<u64>,
+        nth: impl Fn(u64) -> turbidite::Result<Option<(Slice, Slice)>>,
+    ) {
+        if self.engine(keyspace) != EngineKind::Skip {
+            assert_eq!(rank.unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(nth(0).unwrap_err().kind(), ErrorKind::Unsupported);
+            return;
+        }
+        let below = records(model.range(..key.clone())).count() as u64;
+        assert_eq!(rank.unwrap(), below, "{key:?}");
+        let there = nth(below).unwrap();
+        let expected = records(model.range(key.clone()..)).next();
+        let is_it = match (&there, expected) {
+            (Some((key, value)), Some((expected, record))) => key == expected && record.is(value),
+            (None, None) => true,
+            _ => false,
+        };
+        assert!(is_it, "at {below} is {there:?}, and should be {expected:?}");
     }
 
     fn range(&self, keyspace: usize, bounds: &Bounds, pattern: u8, old: Option<usize>) {
@@ -477,11 +538,11 @@ impl World {
     fn check_all(&self) {
         for (index, keyspace) in self.open().keyspaces.iter().enumerate() {
             let model = self.model(index);
-            assert!(agrees(model.iter(), &everything(keyspace.iter())), "keyspace {index}");
-            assert_eq!(keyspace.count().unwrap(), model.len() as u64);
+            assert!(agrees(model, &everything(keyspace.iter())), "keyspace {index}");
+            assert_eq!(keyspace.count().unwrap(), records(model).count() as u64);
             for (snapshot, maps) in &self.snapshots {
                 let read = everything(snapshot.iter(keyspace));
-                assert!(agrees(maps[index].iter(), &read), "a snapshot of keyspace {index}");
+                assert!(agrees(&maps[index], &read), "a snapshot of keyspace {index}");
                 assert_eq!(snapshot.count(keyspace).unwrap(), read.len() as u64);
             }
         }
@@ -549,8 +610,7 @@ impl World {
         self.left.drain(..self.left.len().saturating_sub(MOST_LEFT));
         if !keeps_lock && dice.roll(4) == 0 {
             remove_all(&*self.place.fs, &self.place.path);
-            self.logged = History::new();
-            self.unlogged = std::array::from_fn(|_| History::new());
+            (self.logged, self.unlogged) = new_histories(self.place.setting);
         }
         self.enter(keeps_lock);
     }
@@ -612,6 +672,13 @@ fn remove_all(fs: &dyn Fs, dir: &Path) {
     fs.sync_dir(dir.parent().expect("it has one")).unwrap();
 }
 
+/// The histories of keyspaces in which nothing is yet.
+fn new_histories(setting: Setting) -> (History<LOGGED>, [History<1>; KEYSPACES - LOGGED]) {
+    let logged = History::new(std::array::from_fn(|at| reducer_of(setting, at)));
+    let unlogged = std::array::from_fn(|at| History::new([reducer_of(setting, LOGGED + at)]));
+    (logged, unlogged)
+}
+
 /// Whether it is a range in which no key can be.
 fn is_nothing(change: &Change<Value>) -> bool {
     let Change::DeleteRange((from, to)) = change else { return false };
@@ -631,21 +698,29 @@ fn is_nothing(change: &Change<Value>) -> bool {
 /// All that a range gives, in order.
 pub(super) fn everything(range: Range) -> Vec<(Slice, Slice)> {
     let mut items: Vec<_> = range.map(|item| item.unwrap()).collect();
-    items.sort();
+    // Several values of a key stay in their order.
+    items.sort_by(|(one, _), (other, _)| one.cmp(other));
     items
 }
 
-pub(super) fn assert_value(key: &Key, found: Option<&Slice>, expected: Option<&Value>) {
+pub(super) fn assert_value(key: &Key, found: Option<&Slice>, expected: Option<&Values>) {
     let same = match (found, expected) {
-        (Some(found), Some(expected)) => expected.is(found),
+        (Some(found), Some(expected)) => expected.newest().is(found),
         (None, None) => true,
         _ => false,
     };
     assert!(same, "{key:?} is {found:?} and should be {expected:?}");
 }
 
+fn assert_values(key: &Key, found: &[Slice], expected: Option<&Values>) {
+    let expected: Vec<_> = expected.into_iter().flat_map(Values::records).collect();
+    let same = found.len() == expected.len()
+        && expected.iter().zip(found).all(|(record, found)| record.is(found));
+    assert!(same, "{key:?} is {found:?} and should be {expected:?}");
+}
+
 /// Takes items from the ends that the pattern says; one that is read from the front alone may be in any order.
-fn check_range(mut range: Range, pattern: u8, expected: Vec<(&Key, &Value)>) {
+fn check_range(mut range: Range, pattern: u8, expected: Vec<(&Key, &Values)>) {
     if pattern == FORWARD {
         return assert!(agrees(expected.iter().copied(), &everything(range)), "{expected:?}");
     }
@@ -662,7 +737,7 @@ fn check_range(mut range: Range, pattern: u8, expected: Vec<(&Key, &Value)>) {
 }
 
 fn walk(mut cursor: Cursor, model: &Map, key: &Key, before: bool, steps: &[bool]) {
-    let list: Vec<(&Key, &Value)> = model.iter().collect();
+    let list: Vec<(&Key, Record<'_>)> = records(model).collect();
     let mut at = if before {
         cursor.seek_for_prev(key).unwrap();
         list.partition_point(|(other, _)| *other <= key).checked_sub(1)
@@ -671,8 +746,8 @@ fn walk(mut cursor: Cursor, model: &Map, key: &Key, before: bool, steps: &[bool]
         Some(list.partition_point(|(other, _)| *other < key))
     };
     let check = |cursor: &Cursor, at: Option<usize>| match at.and_then(|at| list.get(at)) {
-        Some((key, value)) => {
-            assert!(cursor.is_valid() && cursor.key() == *key && value.is(cursor.value()));
+        Some((key, record)) => {
+            assert!(cursor.is_valid() && cursor.key() == *key && record.is(cursor.value()));
         }
         None => assert!(!cursor.is_valid()),
     };
