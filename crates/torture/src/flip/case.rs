@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::{PAGE, SECTOR};
 use crate::setting::{Setting, Unknown};
 
 /// How the database was left before it was damaged.
@@ -51,6 +52,37 @@ impl fmt::Display for Filling {
     }
 }
 
+/// What a disk may put in the wrong place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Block {
+    /// 4096 bytes.
+    Page,
+    /// 512 bytes.
+    Sector,
+}
+
+impl Block {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Page, Self::Sector];
+
+    /// How many bytes it has.
+    pub(super) fn len(self) -> usize {
+        match self {
+            Self::Page => PAGE,
+            Self::Sector => SECTOR,
+        }
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Page => "page",
+            Self::Sector => "sector",
+        })
+    }
+}
+
 /// What is done to a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Damage {
@@ -66,6 +98,15 @@ pub enum Damage {
     Sector(u64, Filling),
     /// The 4096 bytes at this offset are as they were before they were last written.
     Stale(u64),
+    /// A block has the bytes of another one of the same file.
+    Misplaced {
+        /// What it is.
+        block: Block,
+        /// Where the bytes belong,
+        from: u64,
+        /// and where they are, too.
+        to: u64,
+    },
     /// The file and this other one have each other's bytes.
     Swapped(String),
     /// The file has the bytes of the one at its place in another database with the same history.
@@ -81,6 +122,7 @@ impl fmt::Display for Damage {
             Self::Missing => f.write_str("missing"),
             Self::Sector(offset, filling) => write!(f, "sector:{offset}:{filling}"),
             Self::Stale(offset) => write!(f, "stale:{offset}"),
+            Self::Misplaced { block, from, to } => write!(f, "misplaced:{block}:{from}:{to}"),
             Self::Swapped(other) => write!(f, "swapped:{}", flat(other)),
             Self::Foreign => f.write_str("foreign"),
         }
@@ -97,6 +139,7 @@ impl Damage {
             Self::Missing => "missing",
             Self::Sector(..) => "sector",
             Self::Stale(_) => "stale",
+            Self::Misplaced { .. } => "misplaced",
             Self::Swapped(_) => "swapped",
             Self::Foreign => "foreign",
         }
@@ -114,6 +157,12 @@ impl Damage {
                 Self::Sector(offset.parse().ok()?, named(Filling::ALL, filling)?)
             }
             "stale" => Self::Stale(what.parse().ok()?),
+            "misplaced" => {
+                let (block, offsets) = what.split_once(':')?;
+                let (from, to) = offsets.split_once(':')?;
+                let block = named(Block::ALL, block)?;
+                Self::Misplaced { block, from: from.parse().ok()?, to: to.parse().ok()? }
+            }
             "swapped" if !what.is_empty() => Self::Swapped(nested(what)),
             "foreign" if text == kind => Self::Foreign,
             _ => return None,
@@ -206,6 +255,8 @@ mod tests {
             Damage::Sector(512, Filling::Zeros),
             Damage::Sector(0, Filling::Garbage),
             Damage::Stale(4096),
+            Damage::Misplaced { block: Block::Page, from: 8192, to: 4096 },
+            Damage::Misplaced { block: Block::Sector, from: 0, to: 512 },
             Damage::Swapped("keyspaces/2/000001.table".into()),
             Damage::Foreign,
         ];
@@ -230,6 +281,10 @@ mod tests {
             format!("{before}/missing:1"),
             format!("{before}/sector:512"),
             format!("{before}/sector:512:ones"),
+            format!("{before}/misplaced:8192:4096"),
+            format!("{before}/misplaced:page:8192"),
+            format!("{before}/misplaced:byte:8192:4096"),
+            format!("{before}/misplaced:page:8192:4096:0"),
             format!("{before}/swapped:"),
             format!("{before}/bit:1/"),
             "flip/7/lsm/mmap/closed//bit:1".to_owned(),

@@ -15,6 +15,9 @@ pub type Records = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// What each keyspace must hold, by name.
 pub type Contents = BTreeMap<String, Records>;
 
+/// What each keyspace may hold, by name: one of several, where it is not known how far what failed has come.
+pub(super) type Wanted = BTreeMap<String, Vec<Records>>;
+
 /// What came of opening and reading a database. No answer was wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -55,9 +58,20 @@ pub(super) struct Told {
 }
 
 impl Told {
-    fn of_all(error: Error) -> Self {
+    pub(super) fn of_all(error: Error) -> Self {
         Self { keyspace: None, error }
     }
+
+    pub(super) fn of(keyspace: &str, error: Error) -> Self {
+        Self { keyspace: Some(keyspace.to_owned()), error }
+    }
+}
+
+/// What was found, and the database in a file system of its own, if it opened.
+pub(super) struct Examined {
+    pub(super) verdict: Verdict,
+    pub(super) told: Vec<Told>,
+    pub(super) opened: Option<(Database, MemoryFs)>,
 }
 
 /// How the database of [`history::PATH`] is opened with its log in `layer`.
@@ -76,71 +90,93 @@ pub fn examine(
     contents: &Contents,
     opening: Opening,
 ) -> Result<Verdict, String> {
-    examine_with_errors(fs, layer, contents, opening).map(|(verdict, _)| verdict)
+    examine_any(fs, layer, &wanted(contents), opening).map(|examined| examined.verdict)
 }
 
-/// The same with the errors that were told.
-pub(super) fn examine_with_errors(
+/// These contents and no others.
+pub(super) fn wanted(contents: &Contents) -> Wanted {
+    contents.iter().map(|(name, records)| (name.clone(), vec![records.clone()])).collect()
+}
+
+/// The same with all that was found, where there may be any of several contents.
+pub(super) fn examine_any(
     fs: &MemoryFs,
     layer: Layer,
-    contents: &Contents,
+    wanted: &Wanted,
     opening: Opening,
-) -> Result<(Verdict, Vec<Told>), String> {
+) -> Result<Examined, String> {
     let fork = fs.fork_traced();
     // What only tries out whether there is direct I/O leaves nothing behind.
     let has_changed = |fork: &MemoryFs| fork.operations() > 0 && fork.files() != fs.files();
     let db = match builder(&fork, layer).read_only(opening == Opening::Reading).open() {
         Ok(db) => db,
         Err(error) if !has_changed(&fork) => {
-            return Ok((Verdict::Refused, vec![Told::of_all(error)]));
+            let told = vec![Told::of_all(error)];
+            return Ok(Examined { verdict: Verdict::Refused, told, opened: None });
         }
         Err(error) => return Err(format!("an opening that failed has changed files: {error:?}")),
     };
-    let mut told = read_all(&db, contents)?;
+    let mut told = read_all(&db, wanted)?;
     let report = db.verify().map_err(|error| format!("verify itself failed: {error:?}"))?;
     match opening {
         Opening::Reading if has_changed(&fork) => return Err("a reader has changed files".into()),
         Opening::Reading => {}
-        Opening::Writing => check_background(&db, contents)?,
+        Opening::Writing => check_background(&db, wanted)?,
     }
     let is_told = !report.problems.is_empty() || db.recovery().dropped_bytes > 0;
-    match told.first() {
-        None if !is_told => return Ok((Verdict::Silent, told)),
+    let verdict = match told.first() {
+        None if !is_told => Verdict::Silent,
         Some(read) if !is_told => {
             return Err(format!("verify finds nothing, but a read failed: {:?}", read.error));
         }
-        _ => {}
-    }
+        _ => Verdict::Reported,
+    };
     told.extend(report.problems.into_iter().map(Told::of_all));
-    Ok((Verdict::Reported, told))
+    Ok(Examined { verdict, told, opened: Some((db, fork)) })
 }
 
 /// Reads all keyspaces; gives what failed.
-fn read_all(db: &Database, contents: &Contents) -> Result<Vec<Told>, String> {
+pub(super) fn read_all(db: &Database, wanted: &Wanted) -> Result<Vec<Told>, String> {
     let keyspaces = db.keyspaces();
-    if keyspaces.len() != contents.len() {
-        return Err(format!("there are {} keyspaces of {}", keyspaces.len(), contents.len()));
+    if keyspaces.len() != wanted.len() {
+        return Err(format!("there are {} keyspaces of {}", keyspaces.len(), wanted.len()));
     }
     let mut told = Vec::new();
     for info in keyspaces {
         let name = &info.name;
-        let records = contents.get(name).ok_or_else(|| format!("{name} is none of them"))?;
+        let states = wanted.get(name).ok_or_else(|| format!("{name} is none of them"))?;
         let keyspace = db.open_keyspace(name).map_err(|error| format!("{name}: {error:?}"))?;
-        let mut reader = Reader { keyspace: &keyspace, records, errors: Vec::new() };
-        reader.read(is_ordered(info.engine)).map_err(|wrong| format!("{name}: {wrong}"))?;
-        let keyspace = Some(name.clone());
-        let errors = reader.errors.into_iter();
-        told.extend(errors.map(|error| Told { keyspace: keyspace.clone(), error }));
+        let errors = read_any(&keyspace, states, is_ordered(info.engine))
+            .map_err(|wrong| format!("{name}: {wrong}"))?;
+        told.extend(errors.into_iter().map(|error| Told::of(name, error)));
     }
     Ok(told)
 }
 
+/// Reads a keyspace that holds one of `states`, all of it the same one; gives what failed, or what is wrong with the last of them if it
+/// is none.
+fn read_any(
+    keyspace: &Keyspace,
+    states: &[Records],
+    is_ordered: bool,
+) -> Result<Vec<Error>, String> {
+    let mut wrong = String::new();
+    for records in states {
+        let mut reader = Reader { keyspace, records, errors: Vec::new() };
+        match reader.read(is_ordered) {
+            Ok(()) => return Ok(reader.errors),
+            Err(what) => wrong = what,
+        }
+    }
+    Err(wrong)
+}
+
 /// An error if a background thread has panicked: then a write tells.
-fn check_background(db: &Database, contents: &Contents) -> Result<(), String> {
+fn check_background(db: &Database, wanted: &Wanted) -> Result<(), String> {
     if !db.status().is_poisoned {
         return Ok(());
     }
-    let name = contents.keys().next().ok_or("it is poisoned, with nothing in it")?;
+    let name = wanted.keys().next().ok_or("it is poisoned, with nothing in it")?;
     let written = db.open_keyspace(name).and_then(|keyspace| keyspace.put("key", "value"));
     match written {
         Err(error) if !format!("{error:?} {error}").contains("panicked") => Ok(()),

@@ -1,13 +1,14 @@
 //! Damage to every bit of every file of a small database: an error or the right answer, never a wrong one, a panic or a hang.
 //!
 //! The database has been closed, or its files are as they were while it was open. Bits and bytes are flipped, files are cut off, removed, swapped with each
-//! other and with those of another database, sectors of them hold zeros or garbage, and pages what they held earlier. Then the database is opened and read in every
-//! way. It may refuse to open, and leaves everything as it is then; or reads may fail; but each answer is right, and
-//! [`verify`](turbidite::Database::verify) tells of all damage but where nothing depends on what was damaged. There it does
-//! no harm at all.
+//! other and with those of another database, sectors of them hold zeros or garbage, pages what they held earlier, and both what belongs to another place of
+//! the file. Then the database is opened and read in every way. It may refuse to open, and leaves everything as it is then; or reads may fail; but each answer is
+//! right, and [`verify`](turbidite::Database::verify) tells of all damage but where nothing depends on what was damaged. There it does
+//! no harm at all. That goes for what is left when it was written to, compacted, closed and opened again, too.
 
 mod case;
 mod examine;
+mod onward;
 mod plan;
 mod sample;
 
@@ -19,9 +20,9 @@ use std::path::Path;
 use turbidite::vfs::{Access, Fs, MemoryFs};
 use turbidite::{Error, ErrorKind, Layer};
 
-pub use self::case::{CaseId, Damage, Filling, State};
+pub use self::case::{Block, CaseId, Damage, Filling, State};
 pub use self::examine::{Contents, Opening, Records, Verdict, examine};
-use self::examine::{Told, examine_with_errors};
+use self::examine::{Examined, Told, examine_any};
 use self::places::Meaning;
 use self::plan::Plan;
 use self::sample::{Sample, Sampled};
@@ -34,6 +35,11 @@ use crate::{Dice, choices, history, panics, workers};
 const SECTOR: usize = 512;
 /// Bytes of what a disk may forget to have written.
 const PAGE: usize = 4096;
+
+/// Of the damaged bytes that are met by a writer, and of lengths at which a file is cut off, one in so many is gone on with,
+const GONE_ON: u64 = 8;
+/// and of the bits one in so many.
+const GONE_ON_BITS: u64 = 16;
 
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,9 +93,15 @@ impl Case<'_> {
                 offset.is_multiple_of(PAGE as u64)
                     && in_file(*offset)
                     && self.stale(*offset as usize).any(|(at, byte)| byte != file.bytes[at])
-                    && (*offset as usize..*offset as usize + PAGE)
-                        .step_by(SECTOR)
-                        .all(|sector| file.places.can_sector_be_told(sector))
+                    && file.places.can_sectors_be_told(*offset as usize..*offset as usize + PAGE)
+            }
+            &Damage::Misplaced { block, from, to } => {
+                let len = block.len() as u64;
+                let is_block = |at: u64| at.is_multiple_of(len) && in_file(at);
+                is_block(from)
+                    && is_block(to)
+                    && self.changed_by(to, self.misplaced(block, from, to)).next().is_some()
+                    && file.places.can_sectors_be_told(to as usize..to as usize + block.len())
             }
             Damage::Swapped(other) => self.other(other).is_some(),
             Damage::Foreign => file.foreign.is_some(),
@@ -119,6 +131,9 @@ impl Case<'_> {
                 let bytes: Vec<_> = self.stale(*offset as usize).map(|(_, byte)| byte).collect();
                 open()?.write_at(*offset, &bytes)?;
             }
+            &Damage::Misplaced { block, from, to } => {
+                open()?.write_at(to, self.misplaced(block, from, to))?;
+            }
             Damage::Swapped(other) => {
                 let other = self.other(other).expect("the case exists");
                 fs.write_file(&file.path, &other.bytes)?;
@@ -136,6 +151,24 @@ impl Case<'_> {
         let file = self.file();
         let end = (offset + PAGE).min(file.earlier.len()).min(file.bytes.len());
         (offset..end).map(|at| (at, file.earlier[at]))
+    }
+
+    /// What the block at `to` has instead: as much of that at `from` as there is, and as there is room for.
+    fn misplaced(&self, block: Block, from: u64, to: u64) -> &[u8] {
+        let bytes = &self.file().bytes;
+        let (from, to) = (from as usize, to as usize);
+        let len = block.len().min(bytes.len() - from).min(bytes.len() - to);
+        &bytes[from..from + len]
+    }
+
+    /// Those of `bytes` that differ from what the file has from `offset` on, by their places.
+    fn changed_by<'b>(
+        &'b self,
+        offset: u64,
+        bytes: &'b [u8],
+    ) -> impl Iterator<Item = (usize, u8)> + use<'b> {
+        let places = (offset as usize..).zip(bytes.iter().copied());
+        places.filter(|&(at, byte)| byte != self.file().bytes[at])
     }
 
     /// What the sector at `offset` has instead.
@@ -166,6 +199,11 @@ impl Case<'_> {
                 let meanings = changed.map(|(at, _)| file.places.meaning_if_older(at));
                 meanings.max().unwrap_or(Meaning::Unused)
             }
+            &Damage::Misplaced { block, from, to } => {
+                let changed = self.changed_by(to, self.misplaced(block, from, to));
+                let meanings = changed.map(|(at, byte)| file.places.meaning_if_misplaced(at, byte));
+                meanings.max().unwrap_or(Meaning::Unused)
+            }
             Damage::Swapped(other) => {
                 let other = self.other(other);
                 at_once(file.is_prepared && other.is_some_and(|other| other.is_prepared))
@@ -177,9 +215,8 @@ impl Case<'_> {
     fn meaning_of_sector(&self, offset: usize, filling: Filling) -> Meaning {
         let file = self.file();
         let sector = self.sector(offset, filling);
-        let pairs = (offset..).zip(sector.iter().zip(&file.bytes[offset..]));
-        let changed = pairs.filter(|(_, (new, old))| new != old).map(|(at, _)| at);
-        let meanings = changed.map(|at| match filling {
+        let changed = self.changed_by(offset as u64, &sector);
+        let meanings = changed.map(|(at, _)| match filling {
             Filling::Zeros => file.places.meaning_if_zeros(at),
             Filling::Garbage => file.places.meaning(at),
         });
@@ -198,6 +235,17 @@ impl Case<'_> {
         }
     }
 
+    /// The seed of what is done with the damaged sample once it was examined, if something is.
+    fn onward(&self) -> Option<u64> {
+        let seed = choices::mix(self.sample.setting.seed, ("onward", self.damage.to_string()));
+        let every = match self.damage {
+            Damage::Bit(_) => GONE_ON_BITS,
+            Damage::Byte(_) | Damage::Cut(_) => GONE_ON,
+            _ => 1,
+        };
+        (self.opening() == Opening::Writing && seed.is_multiple_of(every)).then_some(seed)
+    }
+
     /// The files that are damaged.
     fn damaged_files(&self) -> impl Iterator<Item = &Sampled> {
         let other = match &self.damage {
@@ -209,10 +257,8 @@ impl Case<'_> {
 
     /// Whether what was told is that there is damage, in these files, and nowhere else.
     fn judge_told(&self, told: &[Told]) -> Result<(), String> {
-        use ErrorKind::{Corruption, NewerFormat, NotADatabase};
-        let is_damage =
-            |told: &&Told| [Corruption, NewerFormat, NotADatabase].contains(&told.error.kind());
-        if let Some(Told { error, .. }) = told.iter().find(|told| !is_damage(told)) {
+        let other = told.iter().find(|told| !is_damage(told.error.kind()));
+        if let Some(Told { error, .. }) = other {
             return Err(format!("damage is told as something else: {error:?}"));
         }
         let names = |file: &Path| self.damaged_files().any(|damaged| is_told_of(damaged, file));
@@ -225,6 +271,11 @@ impl Case<'_> {
         if !told.is_empty() && !is_named && !is_open {
             return Err(format!("the damage is told of other files: {told:?}"));
         }
+        self.judge_keyspaces(told)
+    }
+
+    /// Whether no keyspace was told of that has nothing to do with the damage.
+    fn judge_keyspaces(&self, told: &[Told]) -> Result<(), String> {
         let keyspaces: Vec<_> = self.damaged_files().map(Sampled::number_of_keyspace).collect();
         let is_of_another = |told: &&Told| {
             let number = told.keyspace.as_ref().map(|name| self.sample.number_of(name));
@@ -239,22 +290,48 @@ impl Case<'_> {
         }
     }
 
+    /// Whether what failed when the damaged sample was gone on with had to, where that had come of examining it.
+    fn judge_onward(&self, verdict: Verdict, told: &[Told]) -> Result<(), String> {
+        let is_because = |told: &&Told| match told.error.kind() {
+            ErrorKind::Poisoned => !told.error.to_string().contains("panic"),
+            kind => is_damage(kind),
+        };
+        if let Some(told) = told.iter().find(|told| !is_because(told)) {
+            return Err(format!("going on fails, and not because of damage: {told:?}"));
+        }
+        match told.first() {
+            Some(told) if verdict == Verdict::Silent => {
+                Err(format!("nothing was told of, but going on fails: {told:?}"))
+            }
+            _ => self.judge_keyspaces(told),
+        }
+    }
+
+    /// Opens and reads the damaged sample, and goes on with it.
+    fn examine(&self) -> Result<(Verdict, bool), String> {
+        let Sample { setting, contents, .. } = self.sample;
+        let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
+        let wanted = examine::wanted(contents);
+        let Examined { verdict, told, opened } =
+            examine_any(&fs, setting.layer, &wanted, self.opening())?;
+        self.judge_told(&told)?;
+        let verdict = judge(verdict, self.meaning())?;
+        let (Some((db, fs)), Some(seed)) = (opened, self.onward()) else {
+            return Ok((verdict, false));
+        };
+        let told = onward::go_on(db, &fs, setting.layer, wanted, seed)?;
+        self.judge_onward(verdict, &told)?;
+        Ok((verdict, true))
+    }
+
     /// Examines the damaged sample. A panic is a problem like any other.
     fn check(&self) -> Report {
-        let Sample { setting, contents, .. } = self.sample;
-        let examined = panics::caught(|| {
-            watched(self.id(), || {
-                let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
-                let (verdict, told) =
-                    examine_with_errors(&fs, setting.layer, contents, self.opening())?;
-                self.judge_told(&told)?;
-                judge(verdict, self.meaning())
-            })
-        });
+        let examined = panics::caught(|| watched(self.id(), || self.examine()));
         let mut report = match examined.unwrap_or_else(Err) {
-            Ok(verdict) => {
+            Ok((verdict, is_gone_on_with)) => {
                 let mut report = Report { cases: 1, ..Report::default() };
                 report.count(verdict.name(), 1);
+                report.count("gone on with", is_gone_on_with.into());
                 report
             }
             Err(problem) => Report::of_violation(self.id(), problem),
@@ -263,6 +340,12 @@ impl Case<'_> {
         report.fire(self.damage.kind(), 1);
         report
     }
+}
+
+/// Whether errors of this kind tell of damage.
+fn is_damage(kind: ErrorKind) -> bool {
+    use ErrorKind::{Corruption, NewerFormat, NotADatabase};
+    matches!(kind, Corruption | NewerFormat | NotADatabase)
 }
 
 /// Whether an error that names a file tells of one that is damaged.
@@ -287,6 +370,21 @@ fn judge(verdict: Verdict, meaning: Meaning) -> Result<Verdict, String> {
     }
 }
 
+/// Examines a sample as it is and, if it is opened for writing, goes on with it: nothing may be told of.
+fn examine_undamaged(sample: &Sample, opening: Opening) -> Result<(), String> {
+    let Sample { setting, contents, .. } = sample;
+    let wanted = examine::wanted(contents);
+    let examined = examine_any(&sample.fs.fork(), setting.layer, &wanted, opening)?;
+    let mut told = examined.told;
+    if let (Some((db, fs)), Opening::Writing) = (examined.opened, opening) {
+        told.extend(onward::go_on(db, &fs, setting.layer, wanted, setting.seed)?);
+    }
+    match examined.verdict {
+        Verdict::Silent if told.is_empty() => Ok(()),
+        verdict => Err(format!("it is {verdict:?}: {told:?}")),
+    }
+}
+
 /// The database of a setting, closed and not closed, and without any damage.
 fn make(setting: Setting) -> Result<[Sample; 2], Report> {
     let name = format!("flip/{setting}");
@@ -294,9 +392,8 @@ fn make(setting: Setting) -> Result<[Sample; 2], Report> {
         State::ALL.map(|state| {
             let sample = Sample::new(setting, state);
             for opening in [Opening::Reading, Opening::Writing] {
-                let fs = sample.fs.fork();
-                let verdict = examine(&fs, setting.layer, &sample.contents, opening);
-                assert_eq!(verdict, Ok(Verdict::Silent), "undamaged, {state}, {opening:?}");
+                let told = examine_undamaged(&sample, opening);
+                assert_eq!(told, Ok(()), "undamaged, {state}, {opening:?}");
             }
             sample
         })
@@ -315,8 +412,8 @@ pub fn run_without(setting: Setting) -> Report {
 
 /// Makes the database of a setting, closed and not closed, damages it where `effort` says, and examines what is left, for as long as it is to `go_on`, in as
 /// many threads as there are processors. What comes first is of all files. A case is an opening of a damaged database; how many of them were `refused`, how many opened and
-/// `reported` damage, and how many said nothing, because nothing depends on what was damaged, is counted, and how many bytes of how
-/// many files are in use.
+/// `reported` damage, and how many said nothing, because nothing depends on what was damaged, is counted, how many were `gone on with`,
+/// and how many bytes of how many files are in use.
 pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Send + Sync) -> Report {
     let samples = match make(setting) {
         Ok(samples) => samples,

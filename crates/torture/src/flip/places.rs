@@ -37,6 +37,8 @@ pub enum Meaning {
 pub struct Places {
     hints: Vec<Range<usize>>,
     unused: Vec<Range<usize>>,
+    /// Of that, where what belongs to another place of the file is found when it is looked for what was lost.
+    searched: Vec<Range<usize>>,
     /// What says nothing if it is zeros.
     optional: Vec<Range<usize>>,
     /// What says less and nothing false if it is as it was before.
@@ -110,7 +112,13 @@ impl Places {
         };
         let rest = hint.end..len;
         let torn_with_sector = if is_prepared { Vec::new() } else { vec![hint.clone()] };
-        Self { hints: vec![hint], unused: vec![rest], torn_with_sector, ..Self::default() }
+        Self {
+            hints: vec![hint],
+            unused: vec![rest.clone()],
+            searched: vec![rest],
+            torn_with_sector,
+            ..Self::default()
+        }
     }
 
     /// Nothing depends on what a B+ tree has in free pages and behind all pages, behind what meta pages and large values
@@ -158,6 +166,15 @@ impl Places {
         if has(&self.optional, at) { Meaning::Hint } else { self.meaning(at) }
     }
 
+    /// The same if it becomes `byte`, which with those around it belongs to another place of the file.
+    pub(super) fn meaning_if_misplaced(&self, at: usize, byte: u8) -> Meaning {
+        match byte {
+            _ if has(&self.searched, at) => Meaning::Hint,
+            0 => self.meaning_if_zeros(at),
+            _ => self.meaning(at),
+        }
+    }
+
     /// The same if it becomes what it was before, which may be that nothing had been written there.
     pub(super) fn meaning_if_older(&self, at: usize) -> Meaning {
         if has(&self.older, at) { Meaning::Hint } else { self.meaning_if_zeros(at) }
@@ -173,6 +190,11 @@ impl Places {
         let sector = offset..offset + SECTOR;
         let overlaps = |torn: &Range<usize>| torn.start < sector.end && sector.start < torn.end;
         !self.torn_with_sector.iter().any(overlaps)
+    }
+
+    /// Whether it goes for all sectors of a range that begins with one.
+    pub(super) fn can_sectors_be_told(&self, range: Range<usize>) -> bool {
+        range.step_by(SECTOR).all(|sector| self.can_sector_be_told(sector))
     }
 
     /// Whether nothing depends on what is behind `len`, nor on its being there.
@@ -267,6 +289,9 @@ mod tests {
             [0, 512, 1024, 1536].map(|at| places.can_sector_be_told(at)),
             [true, false, false, true]
         );
+        // Records that belong elsewhere may be told of as what a power cut has left.
+        let misplaced = [0, 1053, 1054].map(|at| places.meaning_if_misplaced(at, 7));
+        assert_eq!(misplaced, [Needed, Hint, Hint]);
         segment[SEGMENT_HEADER..].fill(0);
         assert!(is_prepared_segment("log/000001.log", &segment));
         assert!(!is_prepared_segment("log/tail.log", &segment));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::case::{Damage, Filling};
+use super::case::{Block, Damage, Filling};
 use super::sample::{Sample, Sampled};
 use super::{Case, PAGE, SECTOR};
 use crate::{choices, dice};
@@ -19,6 +19,8 @@ const LENGTHS: u64 = 8;
 const SECTORS: u64 = 256;
 /// In sectors that another sample has too, in the same place with the same bytes, all is so many times less likely to be chosen.
 const SHARED: u64 = 16;
+/// From so many places what is at another one may come, if all is tried.
+const ORIGINS: u64 = 4;
 
 /// A kind of damage of which there are many cases in a file, by a number.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,8 @@ enum Kind {
     Byte,
     Cut,
     Sector(Filling),
+    /// What comes from another sector, of so many that are in use.
+    Misplaced(u64),
 }
 
 /// Cases of one kind in one file, with the numbers of a range. Of each `every` that follow each other one is chosen.
@@ -55,8 +59,21 @@ impl Stratum {
             Kind::Byte => Damage::Byte(number),
             Kind::Cut => Damage::Cut(number),
             Kind::Sector(filling) => Damage::Sector(number * SECTOR as u64, filling),
+            Kind::Misplaced(used) => {
+                let choice = choices::mix(seed, (self.sample, self.file, "origin", number));
+                misplaced(Block::Sector, number / ORIGINS, choice, used)
+            }
         }
     }
+}
+
+/// A block that has the bytes of another one, by a `choice` of those that are in `used`, of which there are several.
+fn misplaced(block: Block, to: u64, choice: u64, used: u64) -> Damage {
+    let from = choice % (used - 1);
+    // It is not the same one.
+    let from = from + u64::from(from >= to);
+    let len = block.len() as u64;
+    Damage::Misplaced { block, from: from * len, to: to * len }
 }
 
 /// The cases of some samples: first those of files as a whole and of older pages, then all others, in another order than that of files.
@@ -85,6 +102,7 @@ impl<'a> Plan<'a> {
                     every,
                 }));
                 whole.extend(cases_of_whole(sample, file));
+                whole.extend(misplaced_pages(seed, sample, file, every));
             }
         }
         let ends = strata.iter().scan(0, |end, stratum| {
@@ -140,9 +158,14 @@ fn strata_of(
     for (numbers, sparse) in [(0..used, 1), (used..all, SPARSE)] {
         for (numbers, is_shared) in runs(numbers, 1, is_shared) {
             let every = every * if is_shared { SHARED } else { 1 };
+            let misplaced = every.clamp(1, ORIGINS) * every.div_ceil(SECTORS) * sparse;
             let every = every.div_ceil(SECTORS) * sparse;
             let fillings = Filling::ALL.map(Kind::Sector);
             strata.extend(fillings.map(|kind| (kind, numbers.clone(), every)));
+            if used > 1 {
+                let numbers = numbers.start * ORIGINS..numbers.end * ORIGINS;
+                strata.push((Kind::Misplaced(used), numbers, misplaced));
+            }
         }
     }
     strata
@@ -208,6 +231,18 @@ fn cases_of_whole(sample: &Sample, file: usize) -> Vec<Case<'_>> {
     let offsets = (0..sampled.earlier.len()).step_by(PAGE);
     let stale = offsets.map(|at| case(Damage::Stale(at as u64))).filter(Case::exists);
     [case(Damage::Missing)].into_iter().chain(swapped).chain(foreign).chain(stale).collect()
+}
+
+/// The cases of pages in use that have what belongs to another one: one origin for each, or several if all is tried.
+fn misplaced_pages(seed: u64, sample: &Sample, file: usize, every: u64) -> Vec<Case<'_>> {
+    let used = sample.files[file].used.div_ceil(PAGE) as u64;
+    let origins = if every == 1 { ORIGINS } else { 1 };
+    let numbers = (0..used).filter(|_| used > 1).flat_map(|to| (0..origins).map(move |n| (to, n)));
+    let cases = numbers.map(|(to, number)| {
+        let choice = choices::mix(seed, (sample.state.to_string(), file, "page", to, number));
+        Case { sample, file, damage: misplaced(Block::Page, to, choice, used) }
+    });
+    cases.filter(Case::exists).collect()
 }
 
 #[cfg(test)]
@@ -278,10 +313,14 @@ mod tests {
         let mut met = BTreeMap::<_, u64>::new();
         for case in plan.cases().take(3000) {
             *met.entry(samples[0].files[case.file].name.clone()).or_default() += 1;
-            let damage = case.damage.to_string();
-            *met.entry(damage.split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
+            let kind = match case.damage {
+                Damage::Misplaced { block, .. } => format!("misplaced {block}"),
+                damage => damage.kind().to_owned(),
+            };
+            *met.entry(kind).or_default() += 1;
         }
         let kinds = ["bit", "byte", "cut", "missing", "sector", "stale", "swapped", "foreign"];
+        let kinds = kinds.into_iter().chain(["misplaced page", "misplaced sector"]);
         let names = samples[0].files.iter().map(|file| &file.name[..]);
         for wanted in names.chain(kinds) {
             assert!(met.contains_key(wanted), "no {wanted} in {met:?}");

@@ -251,6 +251,9 @@ impl Maker {
         self.put_small(&["lsm", "lsm-unlogged", "hash", "hash-unlogged"], 4);
         self.delete_some(&["lsm", "lsm-unlogged"]);
         self.persist(&["hash", "hash-unlogged"]);
+        // Tables of several sectors, which can have each other's place. The first segment of the log has no room for more.
+        self.put_many(&["lsm-unlogged"], 0);
+        self.persist(&["lsm-unlogged"]);
         // Closing makes checkpoints, and what comes now is in segments behind them.
         self.close();
         self.db = Some(open(self.setting, &self.fs, 1));
@@ -416,6 +419,7 @@ fn wait_for_spare(fs: &MemoryFs) {
 mod tests {
     use turbidite::Layer;
 
+    use super::super::SECTOR;
     use super::*;
     use crate::choices::ENGINES;
     use crate::setting::layers;
@@ -453,6 +457,20 @@ mod tests {
                 let wanted = segments(sample.setting.engines, state);
                 assert_eq!((used.len(), prepared.len()), (wanted, 2 - wanted));
             }
+        }
+    }
+
+    #[test]
+    fn there_is_a_file_of_each_kind_that_is_longer_than_a_sector() {
+        let samples =
+            Engines::each().into_iter().map(|one| sample(one, Layer::Mmap, State::Closed));
+        let long: Vec<_> = samples
+            .flat_map(|sample| sample.files)
+            .filter(|file| file.used > SECTOR)
+            .map(|file| file.kind())
+            .collect();
+        for kind in [".table", ".values", ".data", "tree", ".sorted", ".log", "manifest-"] {
+            assert!(long.iter().any(|known| known == kind), "no {kind} in {long:?}");
         }
     }
 

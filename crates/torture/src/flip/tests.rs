@@ -24,6 +24,7 @@ fn what_is_not_damaged_is_right() {
         for state in State::ALL {
             let sample = sample(engine, state);
             assert_eq!(examined(&sample, &sample.contents), Ok(Verdict::Silent), "{engine}");
+            assert_eq!(examine_undamaged(&sample, Opening::Writing), Ok(()), "{engine}");
         }
     }
 }
@@ -71,9 +72,89 @@ fn what_is_not_noticed_is_a_violation_where_something_depends_on_it() {
 }
 
 #[test]
+fn a_page_at_the_place_of_another_one_counts_as_what_it_covers() {
+    let sample = sample(EngineKind::Btree, State::Closed);
+    let case = |name: &str, from: usize, to: usize| {
+        let file = sample.find(name).unwrap();
+        let (from, to) = (from as u64, to as u64);
+        let damage = Damage::Misplaced { block: Block::Page, from, to };
+        Case { sample: &sample, file, damage }
+    };
+    let (tree, log) = ("keyspaces/1/tree", "log/000001.log");
+    let file = |name: &str| &sample.files[sample.find(name).unwrap()];
+    assert_eq!(case(tree, 2 * PAGE, 3 * PAGE).meaning(), Meaning::Needed);
+    // Free pages are as good as what is not there.
+    let is_free = |page: usize| {
+        (page..page + PAGE).all(|at| file(tree).places.meaning(at) == Meaning::Unused)
+    };
+    let free = (0..file(tree).used).step_by(PAGE).find(|&page| is_free(page)).unwrap();
+    assert_eq!(case(tree, 3 * PAGE, free).meaning(), Meaning::Unused);
+    // Records that belong elsewhere are looked at where the log has ended.
+    let used = file(log).used;
+    let behind = (used + PAGE).next_multiple_of(PAGE);
+    assert_eq!(case(log, PAGE, 2 * PAGE).meaning(), Meaning::Needed);
+    assert_eq!(case(log, PAGE, behind).meaning(), Meaning::Hint);
+    // But the last mark is what a power cut may take.
+    assert!(case(log, PAGE, behind).exists() && !case(log, PAGE, used / PAGE * PAGE).exists());
+    assert_eq!(case(log, behind, behind + PAGE).meaning(), Meaning::Unused);
+}
+
+/// What comes of going on with the undamaged sample, that is opened again as it was in the file system that `changed` gives.
+fn gone_on(
+    sample: &Sample,
+    wanted: &Contents,
+    changed: impl FnOnce(&MemoryFs) -> MemoryFs,
+) -> Result<Vec<Told>, String> {
+    let Sample { fs, setting, contents, .. } = sample;
+    let undamaged = examine::wanted(contents);
+    let examined = examine_any(fs, setting.layer, &undamaged, Opening::Writing)?;
+    let (db, fs) = examined.opened.expect("it opens");
+    let changed = changed(&fs);
+    onward::go_on(db, &changed, setting.layer, examine::wanted(wanted), setting.seed)
+}
+
+#[test]
+fn what_is_lost_on_the_way_is_wrong() {
+    for engine in choices::ENGINES {
+        let sample = sample(engine, State::Closed);
+        let contents = &sample.contents;
+        assert!(gone_on(&sample, contents, MemoryFs::clone).unwrap().is_empty(), "{engine}");
+        // All that was written is missing when it is opened again.
+        let lost = gone_on(&sample, contents, MemoryFs::fork).unwrap_err();
+        assert!(lost.contains("opened again after writing"), "{engine}: {lost}");
+        for name in contents.keys() {
+            let mut wanted = contents.clone();
+            wanted.get_mut(name).unwrap().values_mut().for_each(|value| *value = Some(vec![1]));
+            let wrong = gone_on(&sample, &wanted, MemoryFs::clone).unwrap_err();
+            assert!(wrong.starts_with(&format!("after writing: {name}")), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn going_on_fails_because_of_damage_that_was_told_of() {
+    let sample = sample(EngineKind::Lsm, State::Closed);
+    let file = sample.files.iter().position(|file| file.name.starts_with("keyspaces/1/")).unwrap();
+    let case = Case { sample: &sample, file, damage: Damage::Byte(0) };
+    let corruption = || Error::Corruption { file: "file".into(), offset: 0, what: "it".into() };
+    let poisoned = |cause: &str| Error::Poisoned { cause: cause.into() };
+    let judged = |verdict, error| case.judge_onward(verdict, &[Told::of("lsm", error)]).is_ok();
+    assert!(case.judge_onward(Verdict::Silent, &[]).is_ok());
+    for error in [corruption(), poisoned("damage")] {
+        assert!(judged(Verdict::Reported, error.clone()));
+        assert!(!judged(Verdict::Silent, error));
+    }
+    assert!(!judged(Verdict::Reported, poisoned("a panic")));
+    assert!(!judged(Verdict::Reported, Error::Closed));
+    let of_another = [Told::of("lsm-unlogged", corruption())];
+    assert!(case.judge_onward(Verdict::Reported, &of_another).is_err());
+}
+
+#[test]
 fn all_is_damaged_as_the_case_says() {
     let sample = sample(EngineKind::Lsm, State::Unclosed);
-    let file = sample.files.iter().position(|file| file.kind() == ".table").unwrap();
+    let is_long = |file: &Sampled| file.kind() == ".table" && file.bytes.len() > SECTOR;
+    let file = sample.files.iter().position(is_long).unwrap();
     let before = &sample.files[file].bytes;
     let damaged = |damage| {
         let case = Case { sample: &sample, file, damage };
@@ -95,6 +176,17 @@ fn all_is_damaged_as_the_case_says() {
         damaged(Damage::Sector(0, Filling::Zeros)),
         with(&|bytes| bytes.iter_mut().take(SECTOR).for_each(|byte| *byte = 0))
     );
+    let misplaced = |block, from, to| damaged(Damage::Misplaced { block, from, to });
+    // The last sector of the file is not a whole one.
+    let last = (before.len() - 1) / SECTOR * SECTOR;
+    assert_eq!(
+        misplaced(Block::Sector, 0, last as u64),
+        with(&|bytes| bytes.copy_within(..before.len() - last, last))
+    );
+    assert_eq!(
+        misplaced(Block::Sector, last as u64, 0),
+        with(&|bytes| bytes.copy_within(last.., 0))
+    );
     let garbage = damaged(Damage::Sector(0, Filling::Garbage)).unwrap();
     assert!(
         garbage.len() == before.len()
@@ -114,12 +206,18 @@ fn a_case_is_tried_again_by_its_name() {
         let (setting, file) = (setting(EngineKind::Btree), file.to_owned());
         CaseId { setting, state: State::Closed, file, damage }
     };
-    assert!(replay(id("keyspaces/1/tree", Damage::Bit(70_000))).unwrap().violations.is_empty());
+    let misplaced = |from, to| Damage::Misplaced { block: Block::Page, from, to };
+    for damage in [Damage::Bit(70_000), misplaced(8192, 12288)] {
+        assert!(replay(id("keyspaces/1/tree", damage)).unwrap().violations.is_empty());
+    }
     for (file, damage) in [
         ("keyspaces/3/tree", Damage::Missing),
         ("keyspaces/1/tree", Damage::Bit(u64::MAX)),
         ("keyspaces/1/tree", Damage::Sector(100, Filling::Zeros)),
         ("keyspaces/1/tree", Damage::Swapped("catalog-000001".into())),
+        ("keyspaces/1/tree", misplaced(8192, 8192)),
+        ("keyspaces/1/tree", misplaced(8192, 8704)),
+        ("keyspaces/1/tree", misplaced(1 << 40, 8192)),
     ] {
         let report = replay(id(file, damage));
         let error = report.unwrap_err().to_string();
@@ -136,4 +234,5 @@ fn a_run_goes_on_for_as_long_as_it_is_to() {
     let verdicts = ["refused", "reported", "harmless"].map(|verdict| report.counts[verdict]);
     assert_eq!(verdicts.iter().sum::<u64>(), report.cases, "{:?}", report.violations);
     assert!(verdicts.iter().all(|&count| count > 0), "{verdicts:?}");
+    assert!(report.counts["gone on with"] > 0 && report.fired["misplaced"] > 0, "{report:?}");
 }
