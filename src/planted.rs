@@ -158,6 +158,8 @@ bugs! {
     DropSnapshotVersion,
     /// A compaction claims nothing, so that another one may work on the same tables. Seen by: model, with several background threads.
     ForgetClaim,
+    /// A compaction takes damage for the end of its inputs. Seen by: flip, when it goes on with what is damaged, and faults.
+    EndMergeAtDamage,
     /// Tables that overlap are moved into one run as they are, which that refuses. Seen by: model, as an error of settling.
     MoveOverlapping,
     /// A sorted load gets a place below tables that have older values of its keys. Seen by: model.

@@ -71,14 +71,15 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
 }
 
 fn report(figures: Figures) -> Report {
-    let Figures { operations, mixed, by_clients, flushes, compactions, reopenings, late } = figures;
-    let mut report = Report { cases: 1, operations, ..Report::default() };
-    report.count("in mixes", mixed);
-    report.count("by several threads", by_clients);
-    report.count("flushes", flushes);
-    report.count("compactions", compactions);
-    report.count("reopenings", reopenings);
-    report.count("uses of handles of closed databases", late);
+    let mut report = Report { cases: 1, operations: figures.operations, ..Report::default() };
+    report.fire("kill", figures.kills);
+    report.fire("power-cut", figures.power_cuts);
+    report.count("in mixes", figures.mixed);
+    report.count("by several threads", figures.by_clients);
+    report.count("flushes", figures.flushes);
+    report.count("compactions", figures.compactions);
+    report.count("reopenings", figures.reopenings);
+    report.count("uses of handles of closed databases", figures.late);
     report
 }
 

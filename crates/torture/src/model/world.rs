@@ -91,6 +91,10 @@ pub(super) struct Figures {
     pub(super) reopenings: u64,
     /// and how often handles of it were kept then, and used when it was open again.
     pub(super) late: u64,
+    /// How often the process was killed,
+    pub(super) kills: u64,
+    /// and the power was cut.
+    pub(super) power_cuts: u64,
 }
 
 struct Open {
@@ -635,6 +639,8 @@ impl World {
         let image = memory.image(memory.operations(), cut).fork_traced();
         drop(self.leave());
         self.left.clear();
+        let power_cut = cut != PowerCut::KeepAll;
+        *if power_cut { &mut self.figures.power_cuts } else { &mut self.figures.kills } += 1;
         let opening = self.figures.reopenings;
         let setting = self.place.setting;
         self.place = Place::in_memory(&image, setting, choices::mix(setting.seed, opening));
@@ -642,7 +648,6 @@ impl World {
         let open = Open::new(&mut self.place, opening, None);
         let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
-        let power_cut = cut != PowerCut::KeepAll;
         self.logged.recover(power_cut, &[first, second, third, fourth]);
         for (history, read) in self.unlogged.iter_mut().zip(unlogged) {
             history.recover(power_cut, &[read]);
