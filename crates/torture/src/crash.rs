@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{MemoryFs, PowerCut};
-use turbidite::{Database, Durability, EngineKind, Error};
+use turbidite::{Database, DatabaseBuilder, Durability, EngineKind, Error};
 
 use crate::history::{self, Change, Fingerprint, History, LOGGED, PARTS};
 use crate::report::{Report, Violation};
@@ -24,6 +24,8 @@ use crate::{Dice, choices, panics, simulated, workers};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
+/// One image in so many is first opened for reading only.
+const LOOKS: u64 = 8;
 /// One image in so many that cut off recoveries leave is written to and opened again, as all others are.
 const USED: usize = 8;
 /// One image in so many is recovered with the recovery itself cut off.
@@ -114,9 +116,13 @@ impl FromStr for CaseId {
 
 /// Opens the database with its log in the layer, for the `opening`th time: other options are drawn for each.
 fn open(fs: &MemoryFs, setting: Setting, opening: u64) -> Result<Database, Error> {
+    builder(fs, setting, opening).open()
+}
+
+fn builder(fs: &MemoryFs, setting: Setting, opening: u64) -> DatabaseBuilder {
     let layer = choices::layer(setting, "log", opening);
     let builder = history::builder(Arc::new(fs.clone())).log_layer(layer);
-    choices::database(builder, setting.seed, opening).open()
+    choices::database(builder, setting.seed, opening)
 }
 
 /// Makes a keyspace, or opens it for the `opening`th time, now and then in another layer.
@@ -500,9 +506,30 @@ fn cuts(fs: &MemoryFs, at: usize, Effort { step, randoms }: Effort) -> Vec<Power
     cuts
 }
 
+/// What those see who open the image for reading only, which changes nothing; `None` if there is no database yet.
+fn look(case: &Case) -> Result<Option<Fingerprint>, String> {
+    let CaseId { setting, at, .. } = case.id;
+    let fs = case.image.fork_traced();
+    let state = match builder(&fs, setting, at as u64).read_only(true).open() {
+        Ok(db) => Fingerprint::of(&db).map(Some),
+        Err(_) if case.keyspaces == 0 => Ok(None),
+        Err(error) => return Err(format!("does not open for reading only: {error:?}")),
+    };
+    if fs.operations() > 0 && fs.files() != case.image.files() {
+        return Err("those who only read have changed files".into());
+    }
+    state.map_err(|error| format!("cannot be read by those who only read: {error:?}"))
+}
+
 fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS]), String> {
+    let is_looked_at =
+        choices::mix(case.id.setting.seed, case.id.to_string()).is_multiple_of(LOOKS);
+    let seen = if is_looked_at { look(case)? } else { None };
     let db = case.open(0).map_err(|error| format!("does not open: {error:?}"))?;
     let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
+    if seen.is_some_and(|seen| seen != state) {
+        return Err("those who only read see another state".into());
+    }
     let found = history.find(state, case.id.at, case.needed)?;
     for name in made(case.id.steps).take(case.keyspaces) {
         db.open_keyspace(name).map_err(|error| error.to_string())?;

@@ -523,4 +523,11 @@ mod tests {
             assert!(report.operations >= HISTORIES * (THREADS * CALLS) as u64);
         }
     }
+
+    /// Those of bugs that are mended.
+    #[test]
+    fn seeds_that_have_hung() {
+        let report = run("82/all/pos-block-cache".parse().unwrap());
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+    }
 }
