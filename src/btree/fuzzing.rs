@@ -1,17 +1,31 @@
 //! What fuzzers do with the parts of the file of a B+ tree.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use super::meta;
+use super::cursor::TreeCursor;
+use super::file::PageFile;
 use super::node::{self, Inner, Leaf, Pointer, Stored};
+use super::root::Root;
 use super::space::Space;
-use crate::error::Error;
+use super::verify::{Subject, verify};
+use super::{meta, writer};
+use crate::base::Trailer;
+use crate::cache::BlockCache;
+use crate::error::{Error, Result};
+use crate::iter::EntryCursor;
 use crate::options::MAX_KEY_LEN;
+use crate::stats::VerifyReport;
+use crate::vfs::{Access, BatchReader, Layer, MemoryFs};
 
 const IDENTITY: u64 = 7;
 const PAGE: usize = 4096;
 /// The most pages that a file has here.
 const MOST_PAGES: u64 = 1 << 20;
+/// Keys that are looked for in a whole tree.
+const KEYS: [&[u8]; 5] = [b"", b"record 17", b"record 17x", b"value 1", b"\xff\xff\xff"];
+/// The most records that are walked over in one: pages that lead to the same ones have no end that is soon reached.
+const STEPS: usize = 1 << 10;
 
 /// The front of the file: both meta pages, with zeros between them, as [`unfolded`] makes of the input.
 pub(crate) fn meta(bytes: &[u8]) {
@@ -111,6 +125,71 @@ pub(crate) fn free_list(bytes: &[u8]) {
     space.release(&[], 3);
 }
 
+/// A whole file. Of each page the input has its length as a `u16`, and its bytes without the zeros at its end.
+pub(crate) fn file(bytes: &[u8]) {
+    let (mut file, mut rest) = (Vec::new(), bytes);
+    while let Some((len, behind)) = rest.split_first_chunk() {
+        let len = usize::from(u16::from_le_bytes(*len)).min(PAGE).min(behind.len());
+        let (page, behind) = behind.split_at(len);
+        file.extend_from_slice(page);
+        file.resize(file.len().next_multiple_of(PAGE), 0);
+        rest = behind;
+    }
+    // The identity that it has is the right one.
+    let Some(identity) = file.get(16..).and_then(|rest| rest.first_chunk()) else { return };
+    let identity = u64::from_le_bytes(*identity);
+    let (fs, dir) = (MemoryFs::new(), Path::new("/"));
+    let path = writer::path(dir);
+    fs.write_file(&path, &file).expect("memory takes it");
+    for (layer, cache, most_kept) in
+        [(Layer::Mmap, 0, 0), (Layer::Positional, 64 << 10, 64 << 10), (Layer::Positional, 0, 0)]
+    {
+        let opened = writer::open(&fs, dir, Access::Read, layer, identity);
+        let Ok((file, page_size, meta)) = opened else { continue };
+        let (out, cache) = (Arc::clone(&file), Arc::new(BlockCache::new(cache)));
+        let file = PageFile::new(file, out, &path, identity, page_size, cache, most_kept);
+        let file = Arc::new(file);
+        let Ok(root) = Root::new(meta.persisted, meta.top, file, meta.pages) else { continue };
+        used(&root);
+        verify(&Subject { root, meta, unused: None }, &mut VerifyReport::default());
+    }
+}
+
+/// Reads a tree in all ways.
+fn used(root: &Arc<Root>) {
+    for key in KEYS {
+        let _ = root.get(key);
+    }
+    let _ = root.multi_get(&KEYS, &BatchReader::new(1));
+    let mut cursor = TreeCursor::new(Arc::clone(root));
+    if EntryCursor::seek_to_first(&mut cursor).is_ok() {
+        walk(&mut cursor, EntryCursor::next);
+    }
+    if EntryCursor::seek_to_last(&mut cursor).is_ok() {
+        walk(&mut cursor, EntryCursor::prev);
+    }
+    for key in KEYS {
+        if EntryCursor::seek(&mut cursor, key, Trailer::NEWEST).is_ok() {
+            walk(&mut cursor, EntryCursor::next);
+        }
+        if EntryCursor::seek_before(&mut cursor, key, Trailer::OLDEST).is_ok() {
+            walk(&mut cursor, EntryCursor::prev);
+        }
+    }
+}
+
+fn walk(cursor: &mut TreeCursor, step: impl Fn(&mut TreeCursor) -> Result<()>) {
+    for _ in 0..STEPS {
+        if !EntryCursor::is_valid(cursor) {
+            break;
+        }
+        assert!(EntryCursor::key(cursor).len() <= MAX_KEY_LEN);
+        if step(cursor).is_err() {
+            break;
+        }
+    }
+}
+
 /// Parts as they are written, as a beginning for fuzzers.
 #[cfg(test)]
 pub(crate) mod seeds {
@@ -118,6 +197,8 @@ pub(crate) mod seeds {
     use super::super::node::{InnerBuilder, LeafBuilder};
     use super::*;
     use crate::base::varint;
+    use crate::database::Database;
+    use crate::options::{KeyspaceOptions, MIN_MEMORY_BUDGET};
 
     pub(crate) fn metas() -> Vec<Vec<u8>> {
         let empty = Meta::empty();
@@ -198,5 +279,37 @@ pub(crate) mod seeds {
             out
         };
         vec![list(10, &[]), list(30, &[(2, 1), (5, 3), (29, 3)]), list(1 << 19, &[(700, 1 << 18)])]
+    }
+
+    /// Files of trees of a database: empty ones, one of a leaf, and one with an inner node, long values and free pages.
+    pub(crate) fn files() -> Vec<Vec<u8>> {
+        [0, 30, 90].map(tree).into_iter().collect()
+    }
+
+    fn tree(records: usize) -> Vec<u8> {
+        let fs = MemoryFs::new();
+        let builder = Database::builder("/db").file_system(Arc::new(fs.clone()));
+        let db = builder.memory_budget(MIN_MEMORY_BUDGET).open().expect("memory takes it");
+        let tree = db.keyspace("tree", KeyspaceOptions::btree().log(false)).expect("it is new");
+        for round in 0..2_usize {
+            for number in 0..records {
+                let value = vec![number as u8; 40 + round];
+                tree.put(format!("record {number:02}"), value).expect("memory takes it");
+            }
+            if records > 50 {
+                tree.put("value 1", vec![7; 5000]).expect("memory takes it");
+            }
+            tree.persist().expect("memory takes it");
+        }
+        let is_tree = |path: &Path| path.ends_with("tree");
+        let (_, file) = fs.files().into_iter().find(|(path, _)| is_tree(path)).expect("made");
+        db.close().expect("memory takes it");
+        let mut folded = Vec::new();
+        for page in file.chunks(PAGE) {
+            let len = page.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+            folded.extend_from_slice(&(len as u16).to_le_bytes());
+            folded.extend_from_slice(&page[..len]);
+        }
+        folded
     }
 }

@@ -51,6 +51,8 @@ entry_points! {
     table_properties => table::properties;
     /// The footer of a table.
     table_footer => table::footer;
+    /// A table.
+    table_file => |bytes| twice(table::file, bytes);
     /// A filter, behind the hash of a key, as a `u64`.
     filter => filter_of_a_table;
     /// A file of values that are kept apart from their keys, without its header, behind a reference into it.
@@ -83,6 +85,8 @@ entry_points! {
     btree_node => |bytes| twice(btree::fuzzing::node, bytes);
     /// The free pages of a B+ tree, behind the number of its pages, as a `u32`.
     btree_free_list => btree::fuzzing::free_list;
+    /// The file of a B+ tree, of pages without the zeros at their ends, each behind its length as a `u16`.
+    btree_file => |bytes| twice(btree::fuzzing::file, bytes);
     /// What the manifest of a skip keyspace says.
     skip_manifest => skip::fuzzing::manifest;
     /// A block of a sorted file.

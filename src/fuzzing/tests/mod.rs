@@ -142,13 +142,15 @@ fn targets() -> Vec<Target> {
         hash_segment: hash::fuzzing::seeds::records(),
         hash_checkpoint: hash::fuzzing::seeds::checkpoints(),
         skip_file: skip::fuzzing::seeds::files(),
+        table_file: tables::files(),
+        btree_file: btree::fuzzing::seeds::files(),
     ];
     targets.extend(slow.into_iter().map(|target| target.slow(SLOW_CHANGES)));
     let databases = targets![database: database::seeds()];
     targets.extend(databases.into_iter().map(|target| target.slow(DATABASES)));
     for target in &mut targets {
         match target.name {
-            "table_packed_block" => target.memory = BLOCK_MEMORY,
+            "table_packed_block" | "table_file" => target.memory = BLOCK_MEMORY,
             "database" => target.memory = DATABASE_MEMORY,
             _ => {}
         }

@@ -5,17 +5,26 @@
 //! Checksums are in the way of that, so bytes are read once as they are and once with a checksum that is right.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::block::Block;
 use super::block_cursor::BlockCursor;
+use super::cursor::ReadMode;
 use super::footer::{Footer, Part};
 use super::index::Index;
 use super::points::{Lookup, PointIndex};
 use super::properties::Properties;
+use super::reader::{Kept, Table};
 use super::stored::Unpacker;
 use super::{ranges, stored};
+use crate::base::hash::hash64;
+use crate::base::key::MAX_SEQNO;
 use crate::base::{End, Trailer, View, varint};
+use crate::cache::{BlockCache, Handle};
 use crate::codec::Codec;
+use crate::iter::EntryCursor;
+use crate::options::KeyFile;
+use crate::vfs::{Access, Fs, Layer, MemoryFs};
 
 const IDENTITY: u64 = 7;
 /// The most keys that are looked for.
@@ -23,6 +32,12 @@ const KEYS: usize = 20;
 /// The most places of a block where an entry is looked for.
 const STARTS: usize = 200;
 const TRAILERS: [Trailer; 2] = [Trailer::NEWEST, Trailer::OLDEST];
+/// Keys that are looked for in a whole table.
+const WANTED: [&[u8]; 5] = [b"", b"record 0007", b"record 0020x", b"k", b"\xff\xff\xff"];
+/// The most entries that are walked over in one.
+const STEPS: usize = 1 << 14;
+/// Bytes of the cache that its blocks are in.
+const CACHE: u64 = 64 << 10;
 
 /// A part with its codec and checksum, or one that is given them.
 fn stored_part(bytes: &[u8]) {
@@ -219,18 +234,76 @@ pub(crate) fn properties(bytes: &[u8]) {
     assert_eq!(Properties::decode(&properties.encode(), version), Ok(properties));
 }
 
+/// A whole table.
+pub(crate) fn file(bytes: &[u8]) {
+    let (fs, path) = (MemoryFs::new(), Path::new("/table"));
+    fs.write_file(path, bytes).expect("memory takes it");
+    let reaches = [
+        (Layer::Mmap, None, KeyFile::KeysAndFilter),
+        (Layer::Positional, Some(CACHE), KeyFile::None),
+        (Layer::Positional, None, KeyFile::Keys),
+    ];
+    for (layer, cache, key_file) in reaches {
+        let file = fs.open(path, Access::Read, layer).expect("it is there");
+        let (file, len) = (Handle::staying(file), bytes.len() as u64);
+        let cache = cache.map(|bytes| Arc::new(BlockCache::new(bytes)));
+        let kept = Kept { key_file, points: usize::MAX };
+        let Ok(table) = Table::open(file, IDENTITY, len, cache, kept) else { continue };
+        assert!(table.memory() <= 100 * bytes.len() + 10_000, "{} bytes", table.memory());
+        used(&Arc::new(table));
+    }
+}
+
+/// Does with a table all that it is for.
+fn used(table: &Arc<Table>) {
+    for key in WANTED {
+        for at in [0, 1 << 20, MAX_SEQNO] {
+            let _ = (table.get(key, hash64(key), at), table.deleted(key, at));
+        }
+    }
+    for mode in [ReadMode::Point, ReadMode::Sequential] {
+        let mut cursor = table.cursor(mode);
+        if cursor.seek_to_first().is_ok() {
+            table_walk(&mut cursor, EntryCursor::next);
+        }
+        if cursor.seek_to_last().is_ok() {
+            table_walk(&mut cursor, EntryCursor::prev);
+        }
+        for key in WANTED {
+            for trailer in TRAILERS {
+                let _ = (cursor.seek(key, trailer), cursor.seek_before(key, trailer));
+            }
+        }
+    }
+    let _ = (table.verify(&mut |_, _| {}), table.samples(1000));
+}
+
+/// Steps on, but not for ever: a block that is compressed may have far more entries than bytes.
+fn table_walk<C: EntryCursor>(cursor: &mut C, step: impl Fn(&mut C) -> crate::error::Result<()>) {
+    for _ in 0..STEPS {
+        if !cursor.is_valid() {
+            break;
+        }
+        assert_eq!(cursor.value_slice(), cursor.value());
+        if step(cursor).is_err() {
+            break;
+        }
+    }
+}
+
 /// Parts as they are written, as a beginning for fuzzers.
 #[cfg(test)]
 pub(crate) mod seeds {
     use super::super::block_builder::BlockBuilder;
+    use super::super::builder::{TableBuilder, TableOptions};
     use super::super::index::IndexBuilder;
     use super::super::points::PointsBuilder;
     use super::super::stored::Packer;
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::base::hash::hash64;
     use crate::base::{Fragments, Kind, RangeTombstone, Span};
+    use crate::options::{Compression, FilterKind};
 
     fn trailer(seqno: u64) -> Trailer {
         Trailer::new(seqno, if seqno % 5 == 4 { Kind::Delete } else { Kind::Put })
@@ -385,5 +458,41 @@ pub(crate) mod seeds {
             }
         }
         footers
+    }
+
+    /// A table with these keys, of small blocks.
+    fn file(keys: &[Vec<u8>], options: TableOptions, ranges: bool) -> Vec<u8> {
+        let (fs, path) = (MemoryFs::new(), Path::new("/table"));
+        let file = fs.create(path, Layer::Positional).expect("memory takes it");
+        let mut builder = TableBuilder::new(file, IDENTITY, &options).expect("it is compiled in");
+        for (at, key) in keys.iter().enumerate() {
+            let trailer = trailer(at as u64 + 1);
+            let value = if trailer.kind() == Kind::Put { vec![at as u8; at % 30] } else { vec![] };
+            builder.add(key, trailer, &value).expect("in order");
+        }
+        if ranges {
+            let span = Span { start: &keys[1], end: Some(&keys[3]) };
+            let all = |covering: &BTreeSet<u64>, kept: &mut Vec<u64>| kept.extend(covering);
+            builder.set_ranges(Fragments::of(&[RangeTombstone::new(span, 99)], all));
+        }
+        builder.finish().expect("memory takes it");
+        fs.files().swap_remove(0).1
+    }
+
+    pub(crate) fn files() -> Vec<Vec<u8>> {
+        let plain = TableOptions { block_size: 200, ..TableOptions::default() };
+        let packed = TableOptions {
+            compression: Compression::Lz4,
+            filter: FilterKind::Ribbon,
+            points: Some(true),
+            ..plain.clone()
+        };
+        let without = TableOptions { filter_bits: 0, points: Some(false), ..plain.clone() };
+        vec![
+            file(&keys(0), plain.clone(), false),
+            file(&keys(1), plain, true),
+            file(&keys(1), packed, false),
+            file(&keys(2), without, true),
+        ]
     }
 }
