@@ -1,10 +1,12 @@
 //! What fuzzers do with the parts of the file of a B+ tree.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::cursor::TreeCursor;
 use super::file::PageFile;
+use super::meta::{FreeList, Meta};
 use super::node::{self, Inner, Leaf, Pointer, Stored};
 use super::root::Root;
 use super::space::Space;
@@ -127,6 +129,12 @@ pub(crate) fn free_list(bytes: &[u8]) {
 
 /// A whole file. Of each page the input has its length as a `u16`, and its bytes without the zeros at its end.
 pub(crate) fn file(bytes: &[u8]) {
+    verified(bytes);
+}
+
+/// Does with a tree what readers do, by several layers, and verifies it.
+fn verified(bytes: &[u8]) -> Vec<VerifyReport> {
+    let mut reports = Vec::new();
     let (mut file, mut rest) = (Vec::new(), bytes);
     while let Some((len, behind)) = rest.split_first_chunk() {
         let len = usize::from(u16::from_le_bytes(*len)).min(PAGE).min(behind.len());
@@ -136,7 +144,7 @@ pub(crate) fn file(bytes: &[u8]) {
         rest = behind;
     }
     // The identity that it has is the right one.
-    let Some(identity) = file.get(16..).and_then(|rest| rest.first_chunk()) else { return };
+    let Some(identity) = file.get(16..).and_then(|rest| rest.first_chunk()) else { return reports };
     let identity = u64::from_le_bytes(*identity);
     let (fs, dir) = (MemoryFs::new(), Path::new("/"));
     let path = writer::path(dir);
@@ -151,8 +159,24 @@ pub(crate) fn file(bytes: &[u8]) {
         let file = Arc::new(file);
         let Ok(root) = Root::new(meta.persisted, meta.top, file, meta.pages) else { continue };
         used(&root);
-        verify(&Subject { root, meta, unused: None }, &mut VerifyReport::default());
+        let unused = unused(&root, &meta);
+        let mut report = VerifyReport::default();
+        verify(&Subject { root, meta, unused }, &mut report);
+        reports.push(report);
     }
+    reports
+}
+
+/// The list of pages that are free, if there can be such a list.
+fn unused(root: &Root, meta: &Meta) -> Option<Vec<u8>> {
+    let runs = match meta.free {
+        None => BTreeMap::new(),
+        Some(FreeList { page, len }) => {
+            let at = Pointer::new(page, 1, meta.generation);
+            Space::read_list(&root.file.overflow(at, len).ok()?, meta.pages)?
+        }
+    };
+    Space::new(meta.pages, runs).list()
 }
 
 /// Reads a tree in all ways.
@@ -284,6 +308,14 @@ pub(crate) mod seeds {
     /// Files of trees of a database: empty ones, one of a leaf, and one with an inner node, long values and free pages.
     pub(crate) fn files() -> Vec<Vec<u8>> {
         [0, 30, 90].map(tree).into_iter().collect()
+    }
+
+    #[test]
+    fn whole_trees_are_found_whole() {
+        for file in files() {
+            let reports = verified(&file);
+            assert!(reports.len() == 3 && reports.iter().all(|report| report.problems.is_empty()));
+        }
     }
 
     fn tree(records: usize) -> Vec<u8> {

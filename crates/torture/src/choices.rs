@@ -89,7 +89,7 @@ pub fn reducer(seed: u64) -> Reducer {
 /// The name of the reducer that is registered with [`database`].
 const LARGEST: &str = "largest";
 
-/// The same, of all there are.
+/// What becomes of several values of one key of a skip keyspace, for all its life: any of what there is.
 #[must_use]
 pub fn any_reducer(seed: u64) -> Reducer {
     use Reducer::{Concat, Custom, First, KeepAll, Last, Sum};

@@ -3,10 +3,12 @@
 //! The workload has a keyspace on each engine, with the log and without it, and does what programs do: commits of one and of several
 //! writes, with every durability, flushes, compactions, closing and opening again with other options. Between any two of its calls to the file
 //! system the power may have been cut. Of what was not synced then, nothing may be left, or all, or any one operation, or all but one, or
-//! any part, with torn writes. Each image must open, with a state that there was, not older than was promised; what is written then must stay; and
-//! [`verify`](turbidite::Database::verify) must find nothing. Of some images the recovery itself is cut off at each of its operations.
+//! any part, with torn writes, and names in their order or in any. Each image must open, to those who only read, too, with a state that there was, not older than was promised; what is written then must stay; and
+//! [`verify`](turbidite::Database::verify) must find nothing. Of some images the recovery itself is cut off at each of its operations,
+//! and some of what that leaves is used in turn.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +29,7 @@ const SINGLES: usize = 5;
 /// One image in so many is first opened for reading only.
 const LOOKS: u64 = 8;
 /// One image in so many that cut off recoveries leave is written to and opened again, as all others are.
-const USED: usize = 8;
+const USED: u64 = 8;
 /// One image in so many is recovered with the recovery itself cut off.
 const RECOVERY_CUTS: usize = 41;
 
@@ -479,7 +481,8 @@ impl Trace {
     }
 }
 
-/// The cuts that are tried where operations are pending: none that leaves what another one leaves anyway.
+/// The cuts that are tried where operations are pending: none that leaves what another one leaves anyway, but for names of different
+/// directories.
 fn cuts(fs: &MemoryFs, at: usize, Effort { step, randoms }: Effort) -> Vec<PowerCut> {
     let unsynced = fs.unsynced(at);
     if unsynced == 0 {
@@ -497,8 +500,14 @@ fn cuts(fs: &MemoryFs, at: usize, Effort { step, randoms }: Effort) -> Vec<Power
             2 => cuts.push(PowerCut::KeepOnly(single)),
             _ => cuts.extend([PowerCut::KeepOnly(single), PowerCut::DropOnly(single)]),
         }
-        if unsynced > 1 && fs.is_name(at, single) {
-            cuts.extend([PowerCut::KeepAlone(single), PowerCut::DropAlone(single)]);
+        if fs.is_name(at, single) {
+            let are_names = |mut others: Range<usize>| others.any(|other| fs.is_name(at, other));
+            if are_names(0..single) {
+                cuts.push(PowerCut::KeepAlone(single));
+            }
+            if unsynced > 2 && are_names(single + 1..unsynced) {
+                cuts.push(PowerCut::DropAlone(single));
+            }
         }
     }
     let seeds = (0..randoms.min(MOST_RANDOMS)).map(|seed| (at * MOST_RANDOMS + seed) as u64);
@@ -512,7 +521,7 @@ fn look(case: &Case) -> Result<Option<Fingerprint>, String> {
     let fs = case.image.fork_traced();
     let state = match builder(&fs, setting, at as u64).read_only(true).open() {
         Ok(db) => Fingerprint::of(&db).map(Some),
-        Err(_) if case.keyspaces == 0 => Ok(None),
+        Err(Error::NotADatabase { .. }) if case.keyspaces == 0 => Ok(None),
         Err(error) => return Err(format!("does not open for reading only: {error:?}")),
     };
     if fs.operations() > 0 && fs.files() != case.image.files() {
@@ -566,10 +575,10 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     }
 }
 
-/// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered, one in so many of which is used then.
-fn check_cut_recovery(history: &History, case: &Case) -> Result<usize, String> {
+/// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered, and how many of them used then.
+fn check_cut_recovery(history: &History, case: &Case) -> Result<[usize; 2], String> {
     let fs = case.image.fork_traced();
-    let mut images = 0;
+    let (mut images, mut used) = (0, 0);
     let mut recovering = case.again(fs.clone());
     let (found, opened) = case.part(1, || {
         let (_db, found) = check_open(history, &recovering)?;
@@ -592,33 +601,35 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<usize, String> {
         for cut in cuts {
             let again = recovering.again(fs.image(at, cut));
             images += 1;
-            let opened_again = case.part(1 + images, || match images % USED {
-                0 => check(history, &again),
-                _ => check_open(history, &again).map(drop),
+            let is_used = choices::mix(case.id.at as u64, images).is_multiple_of(USED);
+            used += usize::from(is_used);
+            let opened_again = case.part(1 + images, || match is_used {
+                true => check(history, &again),
+                false => check_open(history, &again).map(drop),
             });
             opened_again.map_err(|problem| {
                 format!("the recovery cut off after {at} of {opened}, {cut:?}: {problem}")
             })?;
         }
     }
-    Ok(images)
+    Ok([images, used])
 }
 
 /// Checks a case; a panic is a problem like any other.
 fn attempt(history: &History, case: &Case) -> Report {
     let checked = panics::caught(|| {
-        let cut_off = if case.cut_recovery { check_cut_recovery(history, case)? } else { 0 };
-        case.part(0, || check(history, case)).map(|()| cut_off + 1)
+        let cut_off = if case.cut_recovery { check_cut_recovery(history, case)? } else { [0; 2] };
+        case.part(0, || check(history, case)).map(|()| cut_off)
     });
-    let images = match checked.unwrap_or_else(Err) {
-        Ok(images) => images as u64,
+    let [images, used] = match checked.unwrap_or_else(Err) {
+        Ok(cut_off) => cut_off.map(|count| count as u64),
         Err(problem) => return Report::of_violation(case.id, problem),
     };
-    let mut report = Report { cases: images, ..Report::default() };
+    let mut report = Report { cases: images + 1, ..Report::default() };
     report.fire(kind_of(case.id.cut), 1);
-    if images > 1 {
-        report.fire("cut-recovery", images - 1);
-        report.count("cut recoveries that were used then", (images - 1) / USED as u64);
+    if images > 0 {
+        report.fire("cut-recovery", images);
+        report.count("cut recoveries that were used then", used);
     }
     report
 }

@@ -39,7 +39,7 @@ const NO_ACCESS: i32 = 13;
 /// Those that are told after some bytes, or all of them.
 const IN_PART: [i32; 2] = [5, 28];
 /// So many bytes are moved before an error in the middle of them.
-const SHORT: [usize; 8] = [1, 8, 20, 37, 511, 512, 4095, 4096];
+const SHORT: [usize; 8] = [1, 37, 512, 1536, 4096, 8192, 40_960, 65_536];
 /// A misplaced read is of what lies so far before.
 const MISPLACED: [u64; 4] = [512, 4096, 8192, 65_536];
 /// Background threads, wherever it is tried.
@@ -132,7 +132,7 @@ impl Trouble {
         match kind {
             ErrorKind::Poisoned => true,
             ErrorKind::NoSpace => self.is_want_of_space(),
-            ErrorKind::Io => !matches!(self, Self::Full { .. }),
+            ErrorKind::Io => !matches!(self, Self::Full { .. }) && !self.is_damage(),
             ErrorKind::Corruption | ErrorKind::NotADatabase | ErrorKind::NewerFormat => {
                 self.is_damage()
             }
@@ -824,7 +824,7 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
     let mut all = Vec::new();
     for &(operation, count) in calls {
         for after in 0..count {
-            for effect in effects(operation, setting.layer, mix(setting.seed, after)) {
+            for effect in effects(operation, setting.layer, mix(setting.seed, (operation, after))) {
                 let call = |once| Trouble::Call { operation, after, once, effect };
                 all.extend([true, false].map(call));
             }

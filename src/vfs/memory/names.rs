@@ -74,8 +74,9 @@ impl Names {
             NameChange::Unlink { dir, name } => {
                 self.entries_mut(*dir).remove(name);
             }
-            NameChange::Move { from, to, entry } => {
-                self.entries_mut(from.0).remove(&from.1);
+            NameChange::Move { to, entry, .. } => {
+                // Moves that reach the disk in another order than they were made leave it one name all the same.
+                self.0.values_mut().for_each(|names| names.retain(|_, named| named != entry));
                 self.entries_mut(to.0).insert(to.1.clone(), *entry);
             }
         }

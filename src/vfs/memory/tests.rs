@@ -169,6 +169,19 @@ fn names_need_not_reach_the_disk_in_order() {
 }
 
 #[test]
+fn a_file_that_is_moved_twice_has_one_name() {
+    let fs = traced();
+    synced(&fs, "first", b"data");
+    fs.rename(&path("first"), &path("second")).unwrap();
+    fs.rename(&path("second"), &path("third")).unwrap();
+    assert_eq!(left(&fs, PowerCut::KeepAlone(1)), ["third=data"]);
+    assert_eq!(left(&fs, PowerCut::DropAlone(1)), ["second=data"]);
+    for seed in 0..100 {
+        assert_eq!(left(&fs, PowerCut::Random(seed)).len(), 1);
+    }
+}
+
+#[test]
 fn a_remove_can_be_undone() {
     let fs = traced();
     let file = synced(&fs, "a", b"old");

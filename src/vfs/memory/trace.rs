@@ -6,7 +6,7 @@
 //! - Each directory has durable names and pending changes of names; `sync_dir` makes them durable. Some cuts
 //!   have the pending changes of one directory reach the disk in the order they were made, as on file systems with
 //!   a journal, and leave a prefix of them; others leave any of them, as POSIX allows. A move between two directories is in the order
-//!   of both and is whole on the disk or not at all, so that a renamed file never loses both names.
+//!   of both, where there is one, and is whole on the disk or not at all, so that a renamed file never loses both names.
 //! - Names and data are independent: a name can be there without the file's data, which then reads as
 //!   empty, and synced data without a name is lost with it.
 //! - A sync that failed takes the file's pending changes for written: no later sync writes them.

@@ -16,7 +16,10 @@ fn a_short_torture_counts_what_it_did_and_finds_nothing() {
     assert!(last["seconds"].as_f64().unwrap() > 0.0, "{last}");
     let text = place.run(&["torture", "crash", "--minutes", "0", "--file", "pos"]).text();
     assert!(text.contains("keep-all: 1\n"), "{text}");
-    assert!(text.contains(" commits, 0 settings as a whole, 1 seeds, "), "{text}");
+    assert!(
+        text.contains(" commits, ") && text.contains(", 0 settings as a whole, 1 seeds, "),
+        "{text}"
+    );
     assert!(text.contains(": 0 violations"), "{text}");
     // A seed on each of the layers, at three boundaries.
     let seeds =

@@ -237,7 +237,7 @@ impl Case<'_> {
 
     /// The seed of what is done with the damaged sample once it was examined, if something is.
     fn onward(&self) -> Option<u64> {
-        let seed = choices::mix(self.sample.setting.seed, ("onward", self.damage.to_string()));
+        let seed = choices::mix(self.sample.setting.seed, ("onward", self.id().to_string()));
         let every = match self.damage {
             Damage::Bit(_) => GONE_ON_BITS,
             Damage::Byte(_) | Damage::Cut(_) => GONE_ON,

@@ -124,7 +124,7 @@ fn closed<T>(result: Result<T>) {
     assert_eq!(result.err().map(|error| error.kind()), Some(ErrorKind::Closed));
 }
 
-/// Checks that all calls of handles of a database that is closed say so.
+/// Checks that calls of handles of a database that is closed say so.
 ///
 /// # Panics
 /// If something does not.
@@ -132,6 +132,9 @@ pub fn assert_closed(database: &Database, keyspace: &Keyspace) {
     closed(keyspace.put("k", "8 bytes."));
     closed(keyspace.delete("k"));
     closed(keyspace.get("k"));
+    closed(keyspace.get_all("k"));
+    closed(keyspace.put_with("k", "8 bytes.", Durability::Sync));
+    closed(keyspace.delete_with("k", Durability::Os));
     closed(keyspace.contains("k"));
     closed(keyspace.multi_get(["k"]));
     closed(keyspace.multi_get::<&str>([]));
@@ -145,6 +148,7 @@ pub fn assert_closed(database: &Database, keyspace: &Keyspace) {
     closed(database.keyspace("main", KeyspaceOptions::lsm()));
     closed(database.open_keyspace("main"));
     closed(database.persist());
+    closed(database.flush_log());
     closed(database.settle());
     closed(database.verify());
     closed(database.clone().close());

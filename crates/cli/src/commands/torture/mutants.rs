@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NONE: &str = "none";
 /// The modes whose cases can be tried again by their names.
 const REPLAYED: [&str; 5] = ["crash", "faults", "flip", "model", "linear"];
+/// The exit code of a command that was asked for what there is not.
+const USAGE: i32 = 2;
 /// The exit code of a process that has panicked.
 const PANICKED: i32 = 101;
 /// How much of what was wrong is told, which a pipe can hold.
@@ -157,10 +159,16 @@ impl Mutants {
             None => (None, String::new()),
         };
         let doubt = match by {
-            Some(by) if bug != NONE => match told["case"].as_str() {
-                Some(case) if REPLAYED.contains(&by) => self.replay(case)?,
-                _ => self.repeat(before, begun.elapsed(), round)?,
-            },
+            Some(_) if bug != NONE => {
+                let taken = begun.elapsed();
+                match told["case"].as_str().filter(|case| is_replayed(case)).map(replay) {
+                    Some(Ok(Replay::Right)) => None,
+                    Some(Ok(Replay::Wrong(what))) => Some(what),
+                    Some(Err(error)) => return Err(error),
+                    // Without the bug there may be no such case.
+                    Some(Ok(Replay::Unknown)) | None => self.repeat(before, taken, round)?,
+                }
+            }
             _ => None,
         };
         Ok(Hunted {
@@ -173,14 +181,6 @@ impl Mutants {
             faults_fired: more(before.faults_fired, "faults_fired"),
             seconds,
         })
-    }
-
-    /// Tries the case that caught a bug again without any: what is wrong then.
-    fn replay(&self, case: &str) -> Result<Option<String>> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["torture", "replay", case]).stdout(Stdio::null()).stderr(Stdio::null());
-        let status = command.status()?;
-        Ok((!status.success()).then(|| format!("{case} goes wrong without it, too: {status}")))
     }
 
     /// Where a case has no name by which it can be tried again, hunts for as long without any bug: what is found then.
@@ -196,8 +196,8 @@ impl Mutants {
         let (control, bugs) = (&hunted[0], &hunted[1..]);
         let sum = |of: fn(&Hunted) -> u64| hunted.iter().map(of).sum::<u64>();
         let survivors = bugs.iter().filter(|one| one.by.is_none()).count();
-        let caught = bugs.len() - survivors;
         let doubts = bugs.iter().filter(|one| one.doubt.is_some()).count();
+        let caught = bugs.len() - survivors - doubts;
         let violations = survivors + doubts + usize::from(control.by.is_some());
         let mut out = output::stdout();
         if self.course.figures.json {
@@ -222,6 +222,30 @@ impl Mutants {
         out.flush()?;
         if violations == 0 { Ok(()) } else { Err(violated(violations)) }
     }
+}
+
+/// What comes of a case without the bug that it caught.
+enum Replay {
+    Right,
+    Wrong(String),
+    /// There is no such case.
+    Unknown,
+}
+
+fn is_replayed(case: &str) -> bool {
+    case.split_once('/').is_some_and(|(mode, _)| REPLAYED.contains(&mode))
+}
+
+/// Tries the case that caught a bug again without any.
+fn replay(case: &str) -> Result<Replay> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["torture", "replay", case]).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = command.status()?;
+    Ok(match status.code() {
+        Some(0) => Replay::Right,
+        Some(USAGE) => Replay::Unknown,
+        _ => Replay::Wrong(format!("{case} goes wrong without it, too: {status}")),
+    })
 }
 
 /// Whether a process was ended by what it did itself: by a panic that nobody caught, or by a signal that nobody else sends.
