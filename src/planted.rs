@@ -114,7 +114,7 @@ bugs! {
     /// Snapshots and ranges do not hold what they see. Seen by: model, linear.
     ForgetSnapshot,
     /// Checksums are not bound to the offset, so that parts of a file may change places. It must be planted when the files are
-    /// written, too. Seen by: flip.
+    /// written, too. Seen by: crash, flip.
     UnboundChecksum,
     /// The checksums of nodes and blocks are not compared where a mapped file lends them. Seen by: flip, with mapped files.
     TrustLentBytes,
@@ -158,7 +158,7 @@ bugs! {
     DropSnapshotVersion,
     /// A compaction claims nothing, so that another one may work on the same tables. Seen by: model, with several background threads.
     ForgetClaim,
-    /// A compaction takes damage for the end of its inputs. Seen by: flip, when it goes on with what is damaged, and faults.
+    /// A compaction takes damage for the end of its inputs. Seen by: flip, when it goes on with what is damaged.
     EndMergeAtDamage,
     /// Tables that overlap are moved into one run as they are, which that refuses. Seen by: model, as an error of settling.
     MoveOverlapping,
