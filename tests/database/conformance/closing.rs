@@ -1,10 +1,7 @@
 //! Closing: what other handles say then, and what is there at the next opening.
 
-use std::path::Path;
-
-use turbidite::vfs::{Fs, PathKind};
 use turbidite::{ErrorKind, Keyspace, Result};
-use turbidite_torture::model::assert_closed;
+use turbidite_torture::model::{assert_closed, remove_all};
 
 use crate::setup::Setup;
 
@@ -110,16 +107,6 @@ fn handles_that_are_dropped_late_change_nothing() {
                 keyspace.delete(entry.unwrap().0).unwrap();
             });
         }
-    }
-}
-
-fn remove_all(fs: &dyn Fs, path: &Path) {
-    match fs.kind(path).unwrap() {
-        Some(PathKind::Directory) => {
-            fs.list(path).unwrap().iter().for_each(|name| remove_all(fs, &path.join(name)));
-            fs.remove_dir(path).unwrap();
-        }
-        _ => fs.remove(path).unwrap(),
     }
 }
 

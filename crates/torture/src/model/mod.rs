@@ -15,8 +15,8 @@ use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 pub use self::left::assert_closed;
-pub use self::world::assert_no_order;
 use self::world::{Figures, World};
+pub use self::world::{assert_no_order, remove_all};
 use crate::report::Report;
 use crate::setting::Setting;
 use crate::watch::watched;

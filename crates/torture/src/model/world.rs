@@ -664,7 +664,10 @@ impl World {
 }
 
 /// Removes a directory and all that is in it, for good.
-fn remove_all(fs: &dyn Fs, dir: &Path) {
+///
+/// # Panics
+/// If something cannot be removed.
+pub fn remove_all(fs: &dyn Fs, dir: &Path) {
     for name in fs.list(dir).unwrap() {
         let path = dir.join(name);
         match fs.kind(&path).unwrap() {
