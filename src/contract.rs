@@ -84,6 +84,8 @@ pub(crate) trait Host: Send + Sync {
     fn trouble(&self, trouble: Option<Error>);
     /// A background job failed in a way that retrying cannot mend: writes are refused from now on.
     fn poison(&self, error: &Error);
+    /// `Poisoned` if the database is: what has a number and is not published yet may never be.
+    fn check_poison(&self) -> Result<()>;
 }
 
 /// Background threads of a database, one group for each urgency.
@@ -207,6 +209,9 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// The oldest write that is not; `None` if there is none.
     fn oldest_unpersisted(&self) -> Option<Seqno>;
+    /// The oldest write that no [cut](Self::cut) has covered, and that so nothing will persist before one does; `None` if there
+    /// is none.
+    fn oldest_uncut(&self) -> Option<Seqno>;
     /// Begins a load of keys in ascending order.
     ///
     /// # Errors

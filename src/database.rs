@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
-use crate::base::{Seqno, Visibility};
+use crate::base::{Seqno, Visibility, checksum};
 use crate::batch::Batch;
 use crate::builder::{DatabaseBuilder, DatabaseOptions};
 use crate::catalog::{Catalog, Types};
 use crate::commit::{Committer, Target};
-use crate::contract::Engine;
+use crate::contract::{Background, Engine};
 use crate::engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::UnderWay;
@@ -31,8 +31,7 @@ use crate::vfs::{IoStats, Layer, LockGuard};
 
 /// The longest name of a keyspace, in bytes.
 const MAX_NAME_LEN: usize = 255;
-/// Keyspaces that keep more than this many times the budget's memtables in log segments are asked to
-/// persist.
+/// Keyspaces that keep more than this many times the budget's memtables in log segments are cut.
 const LOG_PER_MEMTABLES: u64 = 2;
 
 /// An open database.
@@ -46,7 +45,8 @@ pub struct Database {
 }
 
 /// What users of a database share; the last one to let go of it closes the database, and has it closed when
-/// the drop returns. The housekeeper, which comes and goes, has no part in it.
+/// the drop returns, unless that is a listener, which the database would wait for. The housekeeper, which comes and goes, has no
+/// part in it.
 pub(crate) struct Handle(Arc<Inner>);
 
 impl Deref for Handle {
@@ -63,9 +63,17 @@ impl Drop for Handle {
             std::mem::forget(Arc::clone(&self.0));
             return;
         }
-        match self.shut_down() {
-            Ok(()) | Err(Error::Closed) => {}
-            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
+        if !self.is_in_background() {
+            return self.0.close_at_last();
+        }
+        let inner = Arc::clone(&self.0);
+        let close = checksum::carry_over(move || inner.close_at_last());
+        let thread = sync::thread::Builder::new().name("turbidite-close".into()).spawn(close);
+        if let Err(error) = thread {
+            log::error!(
+                "{} stays open: no thread to close it: {error}",
+                self.shared.path.display()
+            );
         }
     }
 }
@@ -125,11 +133,12 @@ impl Database {
             process: std::process::id(),
             shared,
         })));
-        let bell = Arc::clone(&inner.shared.bell);
+        let bell = &inner.shared.bell;
+        // Before anything may fail: what closes the database cuts its engines at the last number there is.
+        inner.shared.committer.start(writer, last, Arc::clone(bell) as _)?;
         let has_log = inner.segments.is_some();
-        let housekeeper = Housekeeper::start(Arc::clone(&bell), Arc::downgrade(&inner.0), has_log)?;
+        let housekeeper = Housekeeper::start(Arc::clone(bell), Arc::downgrade(&inner.0), has_log)?;
         inner.housekeeper.get_or_init(|| housekeeper);
-        inner.shared.committer.start(writer, last, bell)?;
         if !inner.shared.read_only {
             inner.shared.bell.release_log();
         }
@@ -285,8 +294,14 @@ impl Database {
     ///
     /// # Errors
     /// What kept the writes from being made durable; `Poisoned` if it was a panic, then or before. The database is closed all the
-    /// same, and what is lost of it is what the durability of each write allows.
+    /// same, and what is lost of it is what the durability of each write allows. `Invalid` from a [`Listener`](crate::Listener), which
+    /// closing waits for.
     pub fn close(self) -> Result<()> {
+        if self.inner.is_in_background() {
+            return Err(Error::Invalid(
+                "a listener cannot close the database, which would wait for it: drop the handle, or let another thread close".into(),
+            ));
+        }
         self.inner.shut_down()
     }
 }
@@ -537,6 +552,21 @@ impl Inner {
         self.process == std::process::id()
     }
 
+    /// Whether the calling thread is one of those that do the background work, as in a listener: what waits for that work would wait
+    /// for itself.
+    fn is_in_background(&self) -> bool {
+        let Background { flush, compaction, .. } = &*self.shared.background;
+        flush.has_this_thread() || compaction.has_this_thread()
+    }
+
+    /// Closes the database if it is not closed.
+    fn close_at_last(&self) {
+        match self.shut_down() {
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => log::error!("closing {}: {error}", self.shared.path.display()),
+        }
+    }
+
     fn shut_down(&self) -> Result<()> {
         if !self.is_of_this_process() {
             return Err(Error::Closed);
@@ -674,8 +704,8 @@ impl Inner {
         self.shared.open_files.rebalance();
     }
 
-    /// Cuts a keyspace if the memtables that are written to take too much together, or if one that is idle
-    /// pins too much of the log.
+    /// Cuts a keyspace if the memtables that are written to take too much together, and all that pin too much of the log,
+    /// as idle ones do: there may be thousands.
     pub(crate) fn cut_if_needed(&self) -> Result<()> {
         let Some(segments) = &self.segments else { return Ok(()) };
         self.committer().check()?;
@@ -686,11 +716,13 @@ impl Inner {
             let largest = keyspaces.iter().max_by_key(|open| open.target.engine.active_bytes());
             largest.map_or(Ok(()), |open| self.cut(&open.target))?;
         }
-        if segments.pinned_bytes() > LOG_PER_MEMTABLES * budget.memtables as u64 {
-            let logged = keyspaces.iter().filter(|open| open.target.logged);
-            let oldest = logged
-                .min_by_key(|open| open.target.engine.oldest_unpersisted().unwrap_or(Seqno::MAX));
-            oldest.map_or(Ok(()), |open| self.cut(&open.target))?;
+        let most = LOG_PER_MEMTABLES * budget.memtables as u64;
+        if let Some(last) = segments.too_long_unpersisted(most) {
+            let pins = |open: &&Arc<OpenKeyspace>| {
+                let Target { logged, engine, .. } = &open.target;
+                *logged && engine.oldest_uncut().is_some_and(|oldest| oldest <= last)
+            };
+            keyspaces.iter().filter(pins).try_for_each(|open| self.cut(&open.target))?;
         }
         Ok(())
     }
@@ -878,13 +910,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::path::PathBuf;
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
     use crate::base::Slice;
     use crate::cursor::Range;
+    use crate::housekeeper::tests::without_threads;
     use crate::log::segment::SEGMENT_HEADER;
     use crate::options::EngineKind;
-    use crate::vfs::{Fs, Layer, MemoryFs, PowerCut};
+    use crate::vfs::{
+        Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, PowerCut, Times,
+    };
 
     fn open(fs: &MemoryFs) -> Database {
         Database::builder("/db").file_system(Arc::new(fs.fork())).open().unwrap()
@@ -1106,5 +1142,118 @@ mod tests {
             let error = keyspace.load_sorted([("key", "value")]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
+    }
+
+    const ENGINES: [EngineKind; 4] =
+        [EngineKind::Lsm, EngineKind::Hash, EngineKind::Btree, EngineKind::Skip];
+
+    fn options(engine: EngineKind) -> KeyspaceOptions {
+        match engine {
+            EngineKind::Lsm => KeyspaceOptions::lsm(),
+            EngineKind::Hash => KeyspaceOptions::hash(),
+            EngineKind::Btree => KeyspaceOptions::btree(),
+            EngineKind::Skip => KeyspaceOptions::skip(),
+        }
+    }
+
+    /// Fails if `work` is not done soon.
+    fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || done.send(work()));
+        is_done.recv_timeout(Duration::from_secs(120)).expect("it hangs")
+    }
+
+    /// A commit that fails in the middle has numbers that are never published. Whoever had looked before whether the database is
+    /// poisoned cuts behind them.
+    #[test]
+    fn nobody_waits_for_writes_that_failed() {
+        for (engine, logged) in ENGINES.into_iter().flat_map(|of| [(of, true), (of, false)]) {
+            let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+            let builder = Database::builder("/db").log_layer(Layer::Positional);
+            let db = builder.file_system(Arc::new(faults.clone())).open().unwrap();
+            let keyspace = db.keyspace("main", options(engine).log(logged)).unwrap();
+            let other = db.keyspace("other", KeyspaceOptions::lsm()).unwrap();
+            keyspace.put("there", "v").unwrap();
+            db.flush_log().unwrap();
+            let fault = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(5)));
+            faults.arm(Fault { name_contains: ".log".into(), ..fault });
+            let mut batch = db.batch();
+            batch.put(&keyspace, "lost", "v");
+            batch.put(&other, "lost", "v");
+            assert_eq!(
+                batch.durability(Durability::Os).commit().unwrap_err().kind(),
+                ErrorKind::Io
+            );
+            let (inner, open) = (Arc::clone(&db.inner), keyspace.clone());
+            let synchronized = in_time(move || {
+                let target = open.target();
+                target.engine.synchronize(&|| inner.cut(target))
+            });
+            assert_eq!(synchronized.unwrap_err().kind(), ErrorKind::Poisoned, "{engine}");
+            let inner = Arc::clone(&db.inner);
+            let persisted = in_time(move || inner.persist_unlogged()).map_err(|error| error.kind());
+            assert_eq!(persisted.is_err(), !logged, "{engine}");
+            let closed = in_time(move || db.close());
+            assert_eq!(closed.unwrap_err().kind(), ErrorKind::Poisoned, "{engine}");
+        }
+    }
+
+    #[test]
+    fn an_opening_that_gets_no_threads_changes_nothing() {
+        for engine in ENGINES {
+            let fs = MemoryFs::new();
+            let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+            let keyspace = db.keyspace("main", options(engine)).unwrap();
+            for key in 0..8_u8 {
+                keyspace.put([key], vec![key; 64 << 10]).unwrap();
+            }
+            keyspace.persist().unwrap();
+            db.inner.release_log().unwrap();
+            let noted = db.inner.catalog().state.keyspaces[&keyspace.target().id].persisted;
+            assert!(noted >= 8, "{noted}");
+            keyspace.put("behind", "v").unwrap();
+            db.flush_log().unwrap();
+            let killed = fs.fork();
+            for _ in 0..3 {
+                let builder = Database::builder("/db").file_system(Arc::new(killed.clone()));
+                let refused = without_threads(|| builder.open()).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
+            }
+            let again = open(&killed);
+            assert_eq!(again.open_keyspace("main").unwrap().count().unwrap(), 9, "{engine}");
+        }
+    }
+
+    /// An open file too many, or whatever else keeps a new segment from being made, changes nothing of the log.
+    #[test]
+    fn writing_goes_on_after_a_segment_could_not_be_made() {
+        let fs = MemoryFs::new();
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        let db = Database::builder("/db").file_system(Arc::new(faults.clone())).open().unwrap();
+        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+        let (mut written, mut refused) = (0, 0);
+        for operation in
+            [Operation::Create, Operation::Open, Operation::Rename, Operation::Allocate]
+        {
+            // Those that were prepared are used up; then there is none to be had.
+            let fault = Fault::new(operation, Effect::Fail(Errno::Raw(24)));
+            faults.arm(Fault { name_contains: ".log".into(), times: Times::Always, ..fault });
+            for key in 0..40_u32 {
+                match keyspace.put(key.to_be_bytes(), vec![1; 200_000]) {
+                    Ok(()) => written = written.max(key + 1),
+                    Err(Error::Io { .. }) => refused += 1,
+                    Err(error) => panic!("{operation}: {error}"),
+                }
+            }
+            faults.disarm();
+            keyspace.put("after", "v").unwrap();
+            keyspace.persist().unwrap();
+            db.inner.release_log().unwrap();
+        }
+        assert!(written > 0 && refused > 0, "{written} {refused}");
+        db.flush_log().unwrap();
+        let again = open(&fs);
+        let keys = again.open_keyspace("main").unwrap().count().unwrap();
+        assert_eq!(keys, u64::from(written) + 1);
     }
 }

@@ -27,8 +27,8 @@ use crate::sync::{Mutex, MutexGuard};
 /// It is called once for each job, when that has ended and holds nothing any more, by the thread that did it. So that thread
 /// waits for the call to return, and `settle`, `compact`, `persist` and `close` wait for it, too: whoever has much to do
 /// hands the event to a thread of its own. What waits for background work must not be called from here, and writes may be
-/// made to wait for it: reading is allowed, writing is not. Calls may come from
-/// several threads at once. No call comes any more once the database is closed. A panic is noted in the log and changes
+/// made to wait for it: reading is allowed, writing is not. If it drops the last handle of the database, that is closed soon after, by
+/// another thread. Calls may come from several threads at once. No call comes any more once the database is closed. A panic is noted in the log and changes
 /// nothing else.
 pub trait Listener: Send + Sync {
     /// A job has ended.

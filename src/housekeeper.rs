@@ -245,6 +245,8 @@ impl Housekeeper {
         desk: impl Fn(&Bell) -> &Desk<C> + Send + 'static,
     ) -> Result<()> {
         let (bell, database) = (Arc::clone(&self.bell), Weak::clone(database));
+        #[cfg(test)]
+        tests::refuse(name)?;
         let thread = crate::sync::thread::Builder::new()
             .name(name.into())
             .spawn(checksum::carry_over(move || keep_house(&bell, desk(&bell), &database)))
@@ -282,5 +284,36 @@ fn report(what: &str, result: Result<()>) {
     match result {
         Ok(()) | Err(Error::Closed) => {}
         Err(error) => log::warn!("cannot {what}: {error}"),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static NO_THREADS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Does `work` while the system gives this thread none for a housekeeper.
+    pub(crate) fn without_threads<T>(work: impl FnOnce() -> T) -> T {
+        NO_THREADS.set(true);
+        let result = work();
+        NO_THREADS.set(false);
+        result
+    }
+
+    pub(super) fn refuse(name: &str) -> Result<()> {
+        match NO_THREADS.get() {
+            true => Err(Error::io(
+                "start a thread for",
+                name.as_ref(),
+                None,
+                std::io::ErrorKind::WouldBlock.into(),
+            )),
+            false => Ok(()),
+        }
     }
 }

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::base::{Seqno, Visibility};
 use crate::contract::{Background, Context, Host};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{Condvar, Mutex, MutexGuard, PanicWatch};
@@ -37,6 +38,8 @@ use crate::workers::Workers;
 /// A failed job is tried again after this long, doubling up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long commits take that are under way.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// The kinds of background work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -368,6 +371,19 @@ impl Jobs {
             status = self.changed.wait(status).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(status)
+    }
+
+    /// Waits until readers may see all up to `seqno`: snapshots that are taken from then on see all of it.
+    ///
+    /// # Errors
+    /// `Closed` if the engine stops; `Poisoned`, as a commit that failed in the middle has numbers that are never published.
+    pub(crate) fn wait_published(&self, visibility: &Visibility, seqno: Seqno) -> Result<()> {
+        while visibility.published() < seqno {
+            self.stop_if_told()?;
+            self.host.check_poison()?;
+            self.wait_a_while(A_MOMENT);
+        }
+        Ok(())
     }
 
     /// Waits for as long as `pause`, less if the engine stops.

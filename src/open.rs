@@ -9,7 +9,7 @@
 //! 6. Go on with the log where it ended; if it ended in a torn tail, in a new segment that names the end, so
 //!    that the tail can never be taken for more than it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, Weak};
@@ -157,6 +157,10 @@ impl Host for EngineHost {
 
     fn poison(&self, error: &Error) {
         self.committer.poison(error);
+    }
+
+    fn check_poison(&self) -> Result<()> {
+        self.committer.check_poison()
     }
 }
 
@@ -549,37 +553,44 @@ fn replay(
     }
     let mut report =
         RecoveryReport { dropped_bytes: log.found().dropped_bytes, ..RecoveryReport::default() };
-    let engine_of = |id: u32| targets.iter().find(|(_, target)| target.id == id);
+    // There may be thousands of keyspaces, and millions of records.
+    let by_id: HashMap<u32, &Target> =
+        targets.iter().map(|(_, target)| (target.id, target)).collect();
+    let mut touched: Vec<&Target> = Vec::new();
     log.replay(|writes| {
         // Nobody reads yet; engines may drop what has been superseded, and wait until what they cut is published. That
         // takes in what all have persisted, and numbers of writes that no log has.
         shared.visibility.publish(writes.first - 1);
         make_room(shared, targets, writes.first - 1)?;
         let mut body = writes.body;
-        let mut replayed = false;
+        touched.clear();
         let last = writes.first + writes.count - 1;
         for seqno in writes.first..writes.first + writes.count {
             let entry = take_logged(&mut body)
-                .and_then(|entry| Some((engine_of(entry.keyspace())?, entry)))
+                .and_then(|entry| Some((*by_id.get(&entry.keyspace())?, entry)))
                 .ok_or_else(|| {
                     let what = format!("write number {seqno} is not one that can be");
                     Error::corruption(&dir, 0, what)
                 })?;
-            let ((_, target), entry) = entry;
+            let (target, entry) = entry;
             let persisted = target.engine.persisted() + u64::from(planted(Bug::ReplayTooLate));
             if seqno <= persisted.saturating_sub(planted(Bug::ReplayTooEarly).into()) {
                 continue;
             }
-            replayed = true;
+            if touched.last().is_none_or(|last| last.id != target.id) {
+                touched.push(target);
+            }
             match entry {
                 Logged::Write(write) => write.change.apply(&*target.engine, seqno)?,
                 Logged::Load { described, .. } => target.engine.replay_load(seqno, described)?,
                 Logged::Clear { .. } => target.engine.as_clear()?.clear(seqno - 1, seqno),
             }
         }
-        if replayed {
+        if !touched.is_empty() {
             report.replayed_batches += 1;
-            targets.iter().for_each(|(_, target)| target.engine.end_batch(last));
+            touched.sort_unstable_by_key(|target| target.id);
+            touched.dedup_by_key(|target| target.id);
+            touched.iter().for_each(|target| target.engine.end_batch(last));
         }
         shared.visibility.publish(last);
         Ok(())

@@ -201,7 +201,7 @@ impl Workers {
     /// there is a thread more than there are to be, until one of them has done what it is at. `None` for who is none of these threads, at the stop, if
     /// too many jobs stand aside or if the system gives no thread: then what waits has to wait.
     pub(crate) fn step_aside(&self) -> Option<Aside<'_>> {
-        if GROUP.get() != Some(self.shared.address()) {
+        if !self.has_this_thread() {
             return None;
         }
         let mut queue = self.shared.lock();
@@ -217,6 +217,11 @@ impl Workers {
         }
         queue.aside += 1;
         Some(Aside(&self.shared))
+    }
+
+    /// Whether the calling thread is one of them.
+    pub(crate) fn has_this_thread(&self) -> bool {
+        GROUP.get() == Some(self.shared.address())
     }
 
     /// Drops what is queued, and waits for the jobs that run. A worker that calls this does not wait for

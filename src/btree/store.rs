@@ -387,10 +387,7 @@ impl Store {
         let last = *last;
         let visibility = &self.context.visibility;
         // Snapshots that are taken from then on see all of it.
-        while visibility.published() < last {
-            self.jobs.stop_if_told()?;
-            self.jobs.wait_a_while(A_MOMENT);
-        }
+        self.jobs.wait_published(visibility, last)?;
         self.context.host.sync_log(last)?;
         let mut writer = self.writer();
         let stop = || self.jobs.is_stopping();
@@ -727,6 +724,10 @@ impl Engine for Store {
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
         self.state.load().oldest_unpersisted()
+    }
+
+    fn oldest_uncut(&self) -> Option<Seqno> {
+        self.state.load().memtables.active.oldest()
     }
 
     fn as_clear(&self) -> Result<&dyn Clear> {

@@ -123,6 +123,10 @@ mod tests {
             None
         }
 
+        fn oldest_uncut(&self) -> Option<Seqno> {
+            None
+        }
+
         fn get(&self, _key: &[u8], _point: ReadPoint<'_>) -> Result<Option<Slice>> {
             Ok(None)
         }

@@ -35,7 +35,7 @@ use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, Visibility};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::log::Writer;
+use crate::log::{AppendError, Writer};
 use crate::options::Durability;
 use crate::planted::{Bug, planted};
 use crate::sync::{Condvar, Mutex, MutexGuard, PanicWatch};
@@ -320,7 +320,7 @@ impl Committer {
     }
 
     /// Like [`check`](Self::check), but a close does not count: what was written may still be written out.
-    fn check_poison(&self) -> Result<()> {
+    pub(crate) fn check_poison(&self) -> Result<()> {
         self.poisoned.get().map_or(Ok(()), |poisoned| Err(poisoned.clone()))
     }
 
@@ -449,9 +449,9 @@ impl Committer {
                 }
                 Writes::Many(writes) => writer.append(first, logged, &[&writes.logged]),
             }
-            .or_else(|error| match error {
+            .or_else(|error| match self.failed_append(error) {
                 Error::NoSpace { .. } if planted(Bug::AcknowledgeNoSpace) => Ok(()),
-                error => Err(self.failed_append(error)),
+                error => Err(error),
             })?;
         }
         pen.last = last;
@@ -460,11 +460,10 @@ impl Committer {
         Ok(first)
     }
 
-    /// Want of space and bad sizes leave the log as it was; after any other error it is unknown.
-    fn failed_append(&self, error: Error) -> Error {
+    fn failed_append(&self, error: AppendError) -> Error {
         match error {
-            Error::NoSpace { .. } | Error::Invalid(_) => error,
-            _ => self.poison(&error),
+            AppendError::Refused(error) => error,
+            AppendError::Unknown(error) => self.poison(&error),
         }
     }
 

@@ -532,6 +532,10 @@ impl Engine for Store {
         sealed.iter().find_map(|sealed| sealed.oldest).or(writer.oldest())
     }
 
+    fn oldest_uncut(&self) -> Option<Seqno> {
+        lock(&self.writer).oldest()
+    }
+
     #[inline]
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {
         self.look_up(hash64(key), key, point)

@@ -34,6 +34,10 @@ impl Host for Told {
     fn poison(&self, _: &Error) {
         self.poisoned.fetch_add(1, Ordering::Relaxed);
     }
+    fn check_poison(&self) -> Result<()> {
+        let is_poisoned = self.poisoned.load(Ordering::Relaxed) > 0;
+        if is_poisoned { Err(ended_by_a_panic()) } else { Ok(()) }
+    }
 }
 
 struct Engine {

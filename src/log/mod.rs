@@ -26,4 +26,4 @@ pub(crate) mod writer;
 pub(crate) use edits::EditLog;
 pub(crate) use reader::{Log, ReadSegment, Recovered, Writes};
 pub(crate) use segment::{FORMAT_VERSION as LOG_VERSION, Segment, Segments, path as segment_path};
-pub(crate) use writer::Writer;
+pub(crate) use writer::{AppendError, Writer};

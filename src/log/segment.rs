@@ -307,12 +307,14 @@ impl Segments {
         self.add_closed(segment.number, segment.capacity, last);
     }
 
-    /// The number of the first segment needed when all up to `persisted` need no log, `current` being
-    /// the segment under the pen.
+    /// The number of the first segment needed when all up to `persisted` need no log. `current` was the segment under the pen
+    /// before anybody was asked what is persisted: it is needed, and so are those that came after it, however much of them is
+    /// persisted, as who was asked first may have been written to since.
     pub(crate) fn floor(&self, persisted: Seqno, current: u64) -> u64 {
         let state = self.lock();
         let needed = state.closed.iter().find(|closed| closed.last > persisted);
-        needed.map_or(current, |closed| closed.number)
+        let floor = needed.map_or(current, |closed| closed.number);
+        floor.min(current)
     }
 
     /// Lets go of all segments before `floor`: some are kept to be recycled, the others removed. A file
@@ -377,9 +379,18 @@ impl Segments {
         self.in_tail.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes of the segments that hold writes some keyspace has not persisted.
-    pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.lock().closed.iter().map(|closed| closed.capacity).sum()
+    /// Up to where all must be persisted for the segments that the writer has left to take no more than `most` bytes; `None` if they do not.
+    pub(crate) fn too_long_unpersisted(&self, most: u64) -> Option<Seqno> {
+        let state = self.lock();
+        let mut pinned: u64 = state.closed.iter().map(|closed| closed.capacity).sum();
+        let mut oldest = state.closed.iter();
+        let mut last = None;
+        while pinned > most {
+            let closed = oldest.next()?;
+            pinned -= closed.capacity;
+            last = Some(closed.last);
+        }
+        last
     }
 
     /// The capacity of the segment after all that there are.
@@ -432,8 +443,12 @@ impl Segments {
         let path = path(&self.dir, number);
         let file = match recycled {
             Some(old) => {
-                self.fs.rename(&self::path(&self.dir, old), &path)?;
-                self.fs.open(&path, Access::Write, self.layer)?
+                // Whatever its name is then, it can be recycled another time.
+                let keep = |number| self.lock().recyclable.push((number, capacity));
+                let renamed = self.fs.rename(&self::path(&self.dir, old), &path);
+                renamed.inspect_err(|_| keep(old))?;
+                let opened = self.fs.open(&path, Access::Write, self.layer);
+                opened.inspect_err(|_| keep(number))?
             }
             None => self.fs.create(&path, self.layer)?,
         };
@@ -603,6 +618,31 @@ mod tests {
         fs.quota(Some(capacity / 2 + 2 * capacity));
         assert!(log.prepare_spare().unwrap());
         assert_eq!(log.take_next(0).unwrap().number, 2);
+    }
+
+    #[test]
+    fn no_segment_from_the_current_one_on_is_let_go() {
+        let segments = segments();
+        let taken: Vec<_> = (0..3).map(|_| segments.take_next(0).unwrap()).collect();
+        segments.close(&taken[0], 10);
+        assert_eq!([0, 9, 10, 15].map(|persisted| segments.floor(persisted, 2)), [1, 1, 2, 2]);
+        // Whoever was asked before the second one was written to may need it by now.
+        segments.close(&taken[1], 20);
+        assert_eq!([0, 9, 10, 20].map(|persisted| segments.floor(persisted, 2)), [1, 1, 2, 2]);
+        assert_eq!([19, 20].map(|persisted| segments.floor(persisted, 3)), [2, 3]);
+    }
+
+    #[test]
+    fn what_pins_too_much_of_the_log_is_what_the_oldest_segments_hold() {
+        let segments = segments();
+        let taken: Vec<_> = (0..3).map(|_| segments.take_next(0).unwrap()).collect();
+        taken.iter().zip([10, 20, 30]).for_each(|(segment, last)| segments.close(segment, last));
+        let capacities: Vec<u64> = taken.iter().map(|segment| segment.capacity).collect();
+        let all: u64 = capacities.iter().sum();
+        let too_long = |most| segments.too_long_unpersisted(most);
+        assert_eq!([too_long(all), too_long(all - 1)], [None, Some(10)]);
+        assert_eq!(too_long(all - capacities[0]), Some(10));
+        assert_eq!([too_long(all - capacities[0] - 1), too_long(0)], [Some(20), Some(30)]);
     }
 
     #[test]

@@ -50,6 +50,25 @@ pub(crate) struct Writer {
     new_names: bool,
 }
 
+/// Why a record was not appended.
+#[derive(Debug)]
+pub(crate) enum AppendError {
+    /// The log is as it was: a later record may be appended.
+    Refused(Error),
+    /// It is unknown what the log holds now.
+    Unknown(Error),
+}
+
+impl AppendError {
+    /// Of a write to the segment: want of space leaves it as it was.
+    fn of_write(error: Error) -> Self {
+        match error {
+            Error::NoSpace { .. } => Self::Refused(error),
+            _ => Self::Unknown(error),
+        }
+    }
+}
+
 /// What was appended last.
 #[derive(Debug)]
 struct Buffer {
@@ -268,18 +287,23 @@ impl Writer {
 
     /// Appends a record of `count` writes, the first with number `first`, all above [`last`](Self::last).
     /// `body` is what the reader gets back. On an error nothing was appended.
-    pub(crate) fn append(&mut self, first: Seqno, count: u64, body: &[&[u8]]) -> Result<()> {
+    pub(crate) fn append(
+        &mut self,
+        first: Seqno,
+        count: u64,
+        body: &[&[u8]],
+    ) -> std::result::Result<(), AppendError> {
         let length: u64 = body.iter().map(|part| part.len() as u64).sum();
         if length + FIELDS > MAX_PAYLOAD {
-            return Err(Error::Invalid(format!(
+            return Err(AppendError::Refused(Error::Invalid(format!(
                 "a batch of {length} bytes is larger than the limit of 4 GiB; split it"
-            )));
+            ))));
         }
         let need = MARK + length;
         if self.end() + need + MARK > self.segment.capacity {
             self.rotate(need)?;
         } else if self.buffer.pending() as u64 + need > self.most_buffered as u64 {
-            self.flush()?;
+            self.flush().map_err(AppendError::of_write)?;
         }
         self.append_record(RecordKind::Write, first, count, body);
         self.last = first + count - 1;
@@ -377,10 +401,11 @@ impl Writer {
     }
 
     /// Leaves the segment for the next one.
-    fn rotate(&mut self, need: u64) -> Result<()> {
-        self.write_out()?;
-        let next = self.segments.take_next(LINK + need + MARK)?;
-        let buffer = Buffer::at(&*next.file, SEGMENT_HEADER)?;
+    fn rotate(&mut self, need: u64) -> std::result::Result<(), AppendError> {
+        self.write_out().map_err(AppendError::of_write)?;
+        // So far nothing knows of the new one.
+        let next = self.segments.take_next(LINK + need + MARK).map_err(AppendError::Refused)?;
+        let buffer = Buffer::at(&*next.file, SEGMENT_HEADER).map_err(AppendError::Refused)?;
         let (previous, end) = (self.segment.number, self.end());
         self.segments.close(&self.segment, self.last);
         let segment = std::mem::replace(&mut self.segment, next);

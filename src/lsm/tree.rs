@@ -793,6 +793,10 @@ impl Engine for Tree {
         self.state.load().oldest_unpersisted()
     }
 
+    fn oldest_uncut(&self) -> Option<Seqno> {
+        self.state.load().memtables.active.oldest()
+    }
+
     fn as_clear(&self) -> Result<&dyn Clear> {
         Ok(self)
     }

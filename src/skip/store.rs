@@ -23,7 +23,6 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -54,8 +53,6 @@ use crate::vfs::{Layer, remove_leftover};
 
 /// Files of up to so many times the size of a memtable are merged with memtables directly.
 const SMALL: u64 = 4;
-/// How long those wait who look again and again.
-const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// The files of one state.
 #[derive(Clone, Default)]
@@ -400,13 +397,9 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until readers may see all up to `seqno`: snapshots that are taken from then on see all of it.
+    /// Waits until snapshots that are taken from then on see all up to `seqno`.
     fn wait_published(&self, seqno: Seqno) -> Result<()> {
-        while self.context.visibility.published() < seqno {
-            self.jobs.stop_if_told()?;
-            self.jobs.wait_a_while(A_MOMENT);
-        }
-        Ok(())
+        self.jobs.wait_published(&self.context.visibility, seqno)
     }
 
     // ---- spilling ----
@@ -930,6 +923,10 @@ impl Engine for Store {
 
     fn oldest_unpersisted(&self) -> Option<Seqno> {
         self.oldest_unpersisted_of(&self.state.load())
+    }
+
+    fn oldest_uncut(&self) -> Option<Seqno> {
+        self.state.load().memtables.active.oldest()
     }
 
     fn get(&self, key: &[u8], point: ReadPoint<'_>) -> Result<Option<Slice>> {

@@ -1,10 +1,13 @@
 //! What the database tells of its background work: it agrees with its figures, and telling it harms nobody.
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use turbidite::vfs::MemoryFs;
 use turbidite::{
-    Database, EngineKind, Event, JobKind, KeyspaceOptions, KeyspaceStats, Listener, Outcome,
+    Database, EngineKind, ErrorKind, Event, JobKind, KeyspaceOptions, KeyspaceStats, Listener,
+    Outcome,
 };
 
 use crate::history::Dice;
@@ -186,4 +189,54 @@ fn a_listener_may_use_the_database_and_panic() {
     assert_eq!(noted.count().unwrap(), of_main as u64);
     keyspace.put("it", "goes on").unwrap();
     db.close().unwrap();
+}
+
+/// A listener that has a weak handle, and may be the last to let go of the database when the program has.
+#[test]
+fn the_last_handle_may_be_dropped_by_a_listener() {
+    for engine in ENGINES {
+        let fs = MemoryFs::new();
+        let handle: Arc<Mutex<Option<Database>>> = Arc::default();
+        let (done, is_done) = channel();
+        let (go, goes) = channel::<()>();
+        let goes = Mutex::new(goes);
+        let told = {
+            let handle = Arc::clone(&handle);
+            move |_: &Event| {
+                let last = handle.lock().unwrap().take();
+                if let Some(last) = last {
+                    let refused = last.clone().close().unwrap_err();
+                    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+                    goes.lock().unwrap().recv().unwrap();
+                    drop(last);
+                    done.send(()).unwrap();
+                }
+            }
+        };
+        let builder = || Database::builder("/db").file_system(Arc::new(fs.clone()));
+        let db = builder().listener(Arc::new(told)).open().unwrap();
+        let keyspace = db.keyspace("main", options(engine).log(false)).unwrap();
+        // Filled until something is written by itself, in the background.
+        *handle.lock().unwrap() = Some(db);
+        let value = vec![1; 100_000];
+        let filled = (0_u32..).find(|key| {
+            keyspace.put(key.to_be_bytes(), &value).unwrap();
+            handle.lock().unwrap().is_none()
+        });
+        let filled = filled.unwrap();
+        drop(keyspace);
+        go.send(()).unwrap();
+        is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+        let start = Instant::now();
+        let again = loop {
+            match builder().open() {
+                Ok(again) => break again,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Locked, "{error}"),
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "it is still open");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let count = again.open_keyspace("main").unwrap().count().unwrap();
+        assert_eq!(count, u64::from(filled) + 1, "{engine}");
+    }
 }

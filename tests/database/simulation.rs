@@ -56,3 +56,37 @@ fn a_seed_is_a_trace_of_a_whole_database() {
     traces.dedup();
     assert!(traces.len() > 1, "{traces:?}");
 }
+
+/// The log lets go of segments that hold nothing which is not persisted, for which keyspaces are asked one after the other, while others
+/// write.
+#[test]
+fn what_is_written_while_the_log_lets_go_of_segments_is_there_after_a_kill() {
+    for seed in 0..400 {
+        simulation::run(seed, || {
+            let fs = MemoryFs::new();
+            let open = |fs: MemoryFs| {
+                let builder = Database::builder("/db").memory_budget(8 << 20);
+                builder.file_system(Arc::new(fs)).open().unwrap()
+            };
+            let db = open(fs.clone());
+            let all = ["first", "second", "third"]
+                .map(|name| db.keyspace(name, KeyspaceOptions::hash()).unwrap());
+            let mut written = 0_u32;
+            let mut put = |at: usize, len: usize| {
+                all[at].put(written.to_be_bytes(), vec![0; len]).unwrap();
+                written += 1;
+            };
+            // When all is persisted the log is asked to let go. Meanwhile one keyspace fills a segment, and another one the next.
+            (0..3).for_each(|at| put(at, 1));
+            all.iter().for_each(|keyspace| keyspace.persist().unwrap());
+            [0, 0, 2, 2, 2].into_iter().for_each(|at| put(at, 100_000));
+            all[2].persist().unwrap();
+            let left = open(fs.fork());
+            let count = |info: turbidite::KeyspaceInfo| {
+                left.open_keyspace(&info.name).unwrap().count().unwrap()
+            };
+            let there: u64 = left.keyspaces().into_iter().map(count).sum();
+            assert_eq!(there, u64::from(written), "seed {seed}");
+        });
+    }
+}

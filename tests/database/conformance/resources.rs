@@ -60,6 +60,35 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     }
 }
 
+#[test]
+fn many_idle_keyspaces_do_not_pin_the_log() {
+    const MANY: usize = 300;
+    for engine in ENGINES {
+        let setup = Setup::memory().engine(engine);
+        let database = setup.builder().memory_budget(64 * MIB as usize).open().unwrap();
+        let open = |name: &str| database.keyspace(name, setup.options.clone()).unwrap();
+        let (idle, busy): (Vec<_>, _) =
+            ((0..MANY).map(|number| open(&format!("idle {number}"))).collect(), open("busy"));
+        // Each has its write in another segment, and batches are large: the housekeeper is not called often.
+        let mut most = 0;
+        for number in 0..600_u32 {
+            if let Some(idle) = idle.get(number as usize) {
+                idle.put("idle", "small").unwrap();
+            }
+            let mut batch = database.batch();
+            for part in 0..2 {
+                batch.put(&busy, (2 * number % 50 + part).to_le_bytes(), vec![7; 500_000]).unwrap();
+            }
+            batch.commit().unwrap();
+            if number % 50 == 0 {
+                database.settle().unwrap();
+            }
+            most = most.max(database.stats().log.bytes);
+        }
+        assert!(most < 100 * MIB, "{setup}: {most} bytes of log");
+    }
+}
+
 fn memory_taken(stats: &Stats) -> u64 {
     let memory = stats.memory;
     memory.memtables + memory.block_cache + memory.tables + memory.indexes
