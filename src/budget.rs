@@ -152,9 +152,10 @@ impl Budget {
         (self.total / 32 / inputs.max(1)).clamp(*MERGE_BUFFERS.start(), *MERGE_BUFFERS.end())
     }
 
-    /// What may be kept of the keys of a table while it is written, until what finds them can be made.
-    pub(crate) fn keys_of_a_table(&self) -> usize {
-        self.total / 32
+    /// What may be kept of the keys of a table while it is written, until what finds them can be made, by each of so many
+    /// `threads`.
+    pub(crate) fn keys_of_a_table(&self, threads: usize) -> usize {
+        self.total / threads.max(4) / 8
     }
 
     /// Memory for a memtable, with anything in it. Its owner notes that memtables have grown.

@@ -113,11 +113,40 @@ impl Ranges {
 pub(super) struct Uncovered<C> {
     entries: Merge<C>,
     ranges: Ranges,
+    sent: Sent,
+}
+
+/// Where cursors were sent over what is covered since they were last told where to begin: further on each time. Only one over a table that was
+/// forged, with keys that are too long or in another order than it seeks by, comes back from there, and is not sent once more, or
+/// it would come back for ever.
+#[derive(Default)]
+struct Sent {
+    forward: bool,
+    /// By their places.
+    to: Vec<(usize, Vec<u8>)>,
+}
+
+impl Sent {
+    /// Whether that is further on than where the cursor at `place` was sent last; takes note of it then.
+    fn goes_on(&mut self, place: usize, key: &[u8], forward: bool) -> bool {
+        if self.forward != forward {
+            *self = Self { forward, ..Self::default() };
+        }
+        let Some((_, last)) = self.to.iter_mut().find(|(other, _)| *other == place) else {
+            self.to.push((place, key.to_vec()));
+            return true;
+        };
+        let goes_on = if forward { key > &last[..] } else { key < &last[..] };
+        if goes_on {
+            key.clone_into(last);
+        }
+        goes_on
+    }
 }
 
 impl<C: EntryCursor> Uncovered<C> {
     pub(super) fn new(entries: Merge<C>, ranges: Ranges) -> Self {
-        Self { entries, ranges }
+        Self { entries, ranges, sent: Sent::default() }
     }
 
     #[inline]
@@ -135,14 +164,13 @@ impl<C: EntryCursor> Uncovered<C> {
         let mut steps = 0;
         while self.entries.is_valid() && self.is_covered()? {
             steps += 1;
-            match self.passable(steps).map(|stretch| stretch.end.clone()) {
-                Some(End::Before(key)) => {
-                    self.entries.pass(|cursor| cursor.seek(&key, Trailer::NEWEST))?;
-                }
-                Some(End::Never) => {
-                    let behind_all = vec![0xff; MAX_KEY_LEN + 1];
-                    self.entries.pass(|cursor| cursor.seek(&behind_all, Trailer::NEWEST))?;
-                }
+            let end = self.passable(steps).map(|stretch| stretch.end.clone());
+            let key = end.map(|end| match end {
+                End::Before(key) => key.to_vec(),
+                End::Never => vec![0xff; MAX_KEY_LEN + 1],
+            });
+            match key.filter(|key| self.sent.goes_on(self.entries.front_place(), key, true)) {
+                Some(key) => self.entries.pass(|cursor| cursor.seek(&key, Trailer::NEWEST))?,
                 None => self.entries.next()?,
             }
         }
@@ -154,10 +182,11 @@ impl<C: EntryCursor> Uncovered<C> {
         let mut steps = 0;
         while self.entries.is_valid() && self.is_covered()? {
             steps += 1;
-            match self.passable(steps).map(|stretch| stretch.start.clone()) {
-                Some(start) => {
-                    let key = start.as_deref().unwrap_or_default();
-                    self.entries.pass(|cursor| cursor.seek_before(key, Trailer::NEWEST))?;
+            let start = self.passable(steps).map(|stretch| stretch.start.clone());
+            let key = start.map(|start| start.as_deref().unwrap_or_default().to_vec());
+            match key.filter(|key| self.sent.goes_on(self.entries.front_place(), key, false)) {
+                Some(key) => {
+                    self.entries.pass(|cursor| cursor.seek_before(&key, Trailer::NEWEST))?;
                 }
                 None => self.entries.prev()?,
             }
@@ -175,21 +204,25 @@ impl<C: EntryCursor> Uncovered<C> {
 
 impl<C: EntryCursor> EntryCursor for Uncovered<C> {
     fn seek_to_first(&mut self) -> Result<()> {
+        self.sent.to.clear();
         self.entries.seek_to_first()?;
         self.settle_forward()
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
+        self.sent.to.clear();
         self.entries.seek_to_last()?;
         self.settle_backward()
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.sent.to.clear();
         self.entries.seek(key, trailer)?;
         self.settle_forward()
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.sent.to.clear();
         self.entries.seek_before(key, trailer)?;
         self.settle_backward()
     }
@@ -234,5 +267,107 @@ impl<C: EntryCursor> EntryCursor for Uncovered<C> {
     #[inline]
     fn mark(&self) -> Mark {
         self.entries.mark()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Kind, Span};
+    use crate::memtable;
+    use crate::options::{MIN_MEMORY_BUDGET, MemtableKind};
+
+    /// A cursor over a table that was forged: whatever it looks for, it finds this one.
+    struct Stuck {
+        keys: Vec<Vec<u8>>,
+        at: Option<usize>,
+        found: usize,
+    }
+
+    impl EntryCursor for Stuck {
+        fn seek_to_first(&mut self) -> Result<()> {
+            self.at = Some(0);
+            Ok(())
+        }
+        fn seek_to_last(&mut self) -> Result<()> {
+            self.at = Some(self.keys.len() - 1);
+            Ok(())
+        }
+        fn seek(&mut self, _: &[u8], _: Trailer) -> Result<()> {
+            self.at = Some(self.found);
+            Ok(())
+        }
+        fn seek_before(&mut self, _: &[u8], _: Trailer) -> Result<()> {
+            self.at = Some(self.found);
+            Ok(())
+        }
+        fn next(&mut self) -> Result<()> {
+            self.at = self.at.map(|at| at + 1).filter(|&at| at < self.keys.len());
+            Ok(())
+        }
+        fn prev(&mut self) -> Result<()> {
+            self.at = self.at.and_then(|at| at.checked_sub(1));
+            Ok(())
+        }
+        fn is_valid(&self) -> bool {
+            self.at.is_some()
+        }
+        fn key(&self) -> &[u8] {
+            &self.keys[self.at.unwrap()]
+        }
+        fn trailer(&self) -> Trailer {
+            Trailer::new(1, Kind::Put)
+        }
+        fn value(&self) -> &[u8] {
+            b""
+        }
+        fn value_slice(&self) -> Slice {
+            Slice::inline(b"").unwrap()
+        }
+    }
+
+    /// What is left of the keys when a range is deleted: forwards, and backwards.
+    fn left(keys: &[Vec<u8>], found: usize, deleted: Span<'_>) -> [Vec<Vec<u8>>; 2] {
+        let budget = Arc::new(crate::budget::Budget::new(MIN_MEMORY_BUDGET));
+        let memtable = memtable::new(MemtableKind::default(), &budget);
+        memtable.delete_range(deleted, 2);
+        let uncovered = || {
+            let entries = Merge::new(vec![Stuck { keys: keys.to_vec(), at: None, found }]);
+            let source = Source::Memtable(memtable.ranges().unwrap());
+            Uncovered::new(entries, Ranges::new(vec![(1, source)], 5))
+        };
+        let (mut forward, mut backward) = (uncovered(), uncovered());
+        forward.seek_to_first().unwrap();
+        backward.seek_to_last().unwrap();
+        let mut ends = [Vec::new(), Vec::new()];
+        while forward.is_valid() {
+            ends[0].push(forward.key().to_vec());
+            forward.next().unwrap();
+        }
+        while backward.is_valid() {
+            ends[1].push(backward.key().to_vec());
+            backward.prev().unwrap();
+        }
+        ends
+    }
+
+    #[test]
+    fn scans_of_forged_tables_end() {
+        let names = |first: &[&str], all: std::ops::Range<u8>, last: &[&str]| -> Vec<Vec<u8>> {
+            let bytes = |name: &&str| name.as_bytes().to_vec();
+            let middle = all.map(|number| format!("m{number:02}").into_bytes());
+            first.iter().map(bytes).chain(middle).chain(last.iter().map(bytes)).collect()
+        };
+        let keys = names(&["a"], 0..20, &["z"]);
+        for found in 1..21 {
+            let [forward, backward] = left(&keys, found, Span { start: b"m", end: Some(b"n") });
+            assert_eq!((forward.last(), backward.last()), (keys.last(), keys.first()));
+        }
+        // Longer than any key can be.
+        let keys = vec![vec![0xff; MAX_KEY_LEN + 100]; 20];
+        assert_eq!(
+            left(&keys, 10, Span { start: b"", end: None }),
+            [Vec::<Vec<u8>>::new(), vec![]]
+        );
     }
 }

@@ -311,6 +311,8 @@ impl Tree {
     /// was overwritten among them is not written at all.
     pub(super) fn flush(&self, state: &State, frozen: &[Frozen], job: &mut Job) -> Result<()> {
         let Some(last) = frozen.first().map(|newest| newest.last) else { return Ok(()) };
+        // Until then nobody knows who sees what of it: all would be kept, of many range tombstones each for each.
+        self.jobs.wait_published(&self.context.visibility, last)?;
         let written = if planted(Bug::FlushNewestAlone) { &frozen[..1] } else { frozen };
         let memtables = || written.iter().map(|frozen| &frozen.memtable);
         let mut cursor = Merge::new(memtables().map(|memtable| memtable.cursor()).collect());
@@ -622,7 +624,8 @@ impl Tree {
 
     /// When tables that are merged or loaded are ended.
     pub(super) fn table_limits(&self) -> TableLimits {
-        let memory = self.context.budget.keys_of_a_table();
+        let threads = self.context.background.compaction_threads;
+        let memory = self.context.budget.keys_of_a_table(threads);
         TableLimits { bytes: self.shape().table_bytes, memory }
     }
 

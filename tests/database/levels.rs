@@ -505,3 +505,24 @@ fn tables_are_about_as_large_as_they_are_to_be_on_every_level() {
         }
     }
 }
+
+/// Keys that are put and soon deleted, in ascending order: what is left are tombstones, which hide nothing.
+#[test]
+fn a_queue_leaves_few_tombstones() {
+    const KEYS: usize = 150_000;
+    for policy in policies() {
+        let (_fs, db, keyspace) = start(&policy);
+        for number in 0..KEYS {
+            keyspace.put(key(number), "").unwrap();
+            if let Some(old) = number.checked_sub(100) {
+                keyspace.delete(key(old)).unwrap();
+            }
+        }
+        db.settle().unwrap();
+        let stats = keyspace.stats();
+        let entries: u64 = stats.levels.iter().map(|level| level.entries).sum();
+        println!("{policy:?}: {entries}, {} flushes", stats.flushes);
+        assert!(entries < KEYS as u64 / 3, "{policy:?}: {entries} entries");
+        assert_eq!(keyspace.count().unwrap(), 100);
+    }
+}

@@ -178,7 +178,12 @@ impl<'a> Block<'a> {
             return Ok(None);
         }
         let entry = self.entry(index)?;
-        Ok((entry.suffix == suffix).then_some(entry))
+        if entry.suffix != suffix {
+            return Ok(None);
+        }
+        // What is looked for next would be the same again.
+        let is_newer = entry.trailer > trailer;
+        if is_newer { Err(Damage("a head is not that of its key")) } else { Ok(Some(entry)) }
     }
 
     /// The entry that starts at `start`, if it is one of `key`.
@@ -292,5 +297,21 @@ mod tests {
         }
         assert!(block.find(b"key3", Trailer::OLDEST).is_ok_and(|found| found.is_none()));
         assert!(block.find(b"key1\0", Trailer::NEWEST).is_ok_and(|found| found.is_some()));
+    }
+
+    #[test]
+    fn a_head_that_is_not_that_of_its_key_is_no_answer() {
+        let whole = block(&[b"key"]);
+        let find = |bytes: &[u8], seqno| {
+            let block = Block::parse(bytes).expect("whole");
+            block.find(b"key", Trailer::visible_at(seqno)).map(|found| found.is_some())
+        };
+        assert_eq!([find(&whole, 0), find(&whole, 1)], [Ok(false), Ok(true)]);
+        // With a larger head the entry lies behind all that are looked for, newer or not.
+        let at = whole.len() - TAIL - b"key".len() - 2 - HEAD;
+        assert_eq!(whole[at..at + HEAD], [0; HEAD]);
+        let mut forged = whole;
+        forged[at] = 1;
+        assert!(find(&forged, 0).is_err());
     }
 }

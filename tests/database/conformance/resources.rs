@@ -77,7 +77,7 @@ fn many_idle_keyspaces_do_not_pin_the_log() {
             }
             let mut batch = database.batch();
             for part in 0..2 {
-                batch.put(&busy, (2 * number % 50 + part).to_le_bytes(), vec![7; 500_000]).unwrap();
+                batch.put(&busy, (2 * number % 50 + part).to_le_bytes(), vec![7; 500_000]);
             }
             batch.commit().unwrap();
             if number % 50 == 0 {

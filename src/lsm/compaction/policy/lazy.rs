@@ -47,7 +47,7 @@ impl Policy for LazyLevelled {
             .filter(|&(level, runs)| level < LAST && runs.len() > self.runs as usize);
         let (level, runs) = full.max_by_key(|(level, runs)| (runs.len(), LEVELS - level))?;
         Some(match level + 1 < self.tiers(version, shape) {
-            true => into_newest(runs, level + 1, shape),
+            true => into_newest(version, runs, level + 1, shape),
             false => into_merged(version, runs, usize::MAX, LAST, shape),
         })
     }

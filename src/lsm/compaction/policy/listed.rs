@@ -51,11 +51,11 @@ impl Listed {
         let Some(Level::Levelling(limit)) = self.levels.get(level) else {
             return Some(match self.is_levelled(next) {
                 true => into_merged(version, runs, usize::MAX, next, shape),
-                false => into_newest(runs, next, shape),
+                false => into_newest(version, runs, next, shape),
             });
         };
         if !self.is_levelled(next) {
-            return Some(into_newest(runs, next, shape));
+            return Some(into_newest(version, runs, next, shape));
         }
         let tables = merged(version, level).map_or(0, |run| run.tables().len());
         let excess = match *limit {

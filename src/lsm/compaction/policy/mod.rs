@@ -292,8 +292,14 @@ fn into_merged(
     }
     let (into, below) = (Into::Merged, &version.level(level)[waiting.len()..]);
     let inputs = free(runs, below, shape);
-    if !inputs.is_empty() {
-        return Choice { inputs, work: Work::Move, level, into };
+    let ends = |table: &Arc<TableFile>| tombstones::end_in(version, table, Place::merged(level));
+    let (mut ended, moved): (Vec<_>, Vec<_>) = inputs.into_iter().partition(ends);
+    if !moved.is_empty() {
+        return Choice { inputs: moved, work: Work::Move, level, into };
+    }
+    if let Some(table) = ended.pop() {
+        // By itself: what lies between two of them would have to be merged with them.
+        return Choice { inputs: vec![table], work: Work::Merge, level, into };
     }
     let mut inputs = tables_of(&runs[runs.len().saturating_sub(most)..]);
     if let Some(run) = merged(version, level) {
@@ -304,12 +310,19 @@ fn into_merged(
 }
 
 /// All runs of a level into one new run of `level`.
-fn into_newest(runs: &[Run], level: usize, shape: &Shape) -> Choice {
+fn into_newest(version: &Version, runs: &[Run], level: usize, shape: &Shape) -> Choice {
     let inputs = tables_of(runs);
     let mut sorted = inputs.clone();
     sorted.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
     let are_apart = sorted.is_sorted_by(|a, b| a.meta.largest < b.meta.smallest);
-    let moves = (are_apart && !shape.are_small(&inputs)) || planted(Bug::MoveOverlapping);
+    let newest = Place { level, run: u64::MAX };
+    let bytes = |tables: &mut dyn Iterator<Item = &Arc<TableFile>>| {
+        tables.map(|table| table.meta.len).sum::<u64>()
+    };
+    let ended = bytes(&mut inputs.iter().filter(|of| tombstones::end_in(version, of, newest)));
+    let are_kept = ended < bytes(&mut inputs.iter()).div_ceil(2);
+    let moves =
+        (are_apart && are_kept && !shape.are_small(&inputs)) || planted(Bug::MoveOverlapping);
     let work = if moves { Work::Move } else { Work::Merge };
     Choice { inputs, work, level, into: Into::Newest }
 }
@@ -346,9 +359,12 @@ struct Excess {
 /// there; if there are none, the one that overlaps least in proportion to its size, or the neighbours that do together: at the ends of what goes down
 /// lie tables that it overlaps in part, and neighbours have those in common.
 fn sink(version: &Version, level: usize, excess: Excess, shape: &Shape) -> Option<Choice> {
-    let waiting = unmerged(version, level + 1);
-    if !waiting.is_empty() {
-        return Some(into_merged(version, waiting, usize::MAX, level + 1, shape));
+    // Nothing leaves runs in the level itself, but a manifest may say that there are some.
+    for level in [level + 1, level] {
+        let waiting = unmerged(version, level);
+        if !waiting.is_empty() {
+            return Some(into_merged(version, waiting, usize::MAX, level, shape));
+        }
     }
     let run = merged(version, level)?;
     let (into, below) = (Into::Merged, merged(version, level + 1));

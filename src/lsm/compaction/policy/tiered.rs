@@ -20,7 +20,7 @@ impl Policy for Tiered {
         let full = version.levels().filter(|(_, runs)| runs.len() > self.runs as usize);
         // Of those that are as full the first one.
         let (level, runs) = full.max_by_key(|(level, runs)| (runs.len(), LEVELS - level))?;
-        Some(into_newest(runs, (level + 1).min(LEVELS - 1), shape))
+        Some(into_newest(version, runs, (level + 1).min(LEVELS - 1), shape))
     }
 
     fn everything(&self, version: &Version) -> Option<Choice> {

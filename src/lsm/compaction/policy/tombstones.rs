@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::{Choice, Into, MOST_RUNS, Shape, Work, into_merged, merged};
-use crate::lsm::version::{Run, TableFile, Version};
+use crate::lsm::version::{Place, Run, TableFile, Version};
 
 /// So many tombstones are walked over in no time: a table with fewer is not due.
 pub(super) const FEW: u64 = 1024;
@@ -46,6 +46,16 @@ fn is_due(version: &Version, level: usize, table: &TableFile, few: u64) -> bool 
     is_most && (count(table) >= few || all == 1 && covers_some(version, level, table))
 }
 
+/// Whether a table is one that is mostly tombstones which a merge into `target` lets go, as nothing that is older has keys where it has
+/// some. Then it is merged, for which nothing is written, rather than moved, to be walked over by scans from then on: of keys
+/// that are put and soon deleted, in ascending order as in a queue, tables are free and hardly anything else.
+pub(super) fn end_in(version: &Version, table: &Arc<TableFile>, target: Place) -> bool {
+    let all = table.meta.entries.saturating_add(table.meta.ranges);
+    let is_most = count(table).saturating_mul(SHARE) >= all && count(table) >= FEW;
+    let mut older = version.runs().iter().filter(|run| run.place.age() >= target.age());
+    is_most && !older.any(|run| run.meets(table))
+}
+
 /// Whether the only thing in a table is a range tombstone that covers all of a table further down.
 fn covers_some(version: &Version, level: usize, table: &TableFile) -> bool {
     let range = table.meta.smallest.as_slice()..=table.meta.largest.as_slice();
@@ -77,6 +87,7 @@ mod tests {
     use super::super::Policy;
     use super::super::levelled::Levelled;
     use super::super::simulation::{SHAPE, Tree, flushes, ids};
+    use super::super::tiered::Tiered;
     use super::*;
     use crate::lsm::version::{Place, TableMeta, sample};
     use crate::options::CompactionLock;
@@ -159,6 +170,42 @@ mod tests {
         let tree = |tombstones| version(&[(0, 9, ("a", "c"), tombstones), (6, 6, ("a", "k"), 0)]);
         assert_eq!(pick(&tree(10)), None);
         assert_eq!(pick(&tree(100)), Some((vec![9, 6], 6, Work::Merge)));
+    }
+
+    #[test]
+    fn what_hides_nothing_is_merged_and_not_moved() {
+        let many = (FEW, FEW, 0);
+        let policies: [&dyn Policy; 2] = [&levelled(10, FEW), &Tiered { runs: 2 }];
+        let [tree, with_others, above_older] = [
+            vec![(0, 9, ("d", "f"), many), (0, 8, ("a", "c"), many), (0, 7, ("g", "i"), many)],
+            vec![
+                (0, 9, ("d", "f"), many),
+                (0, 8, ("a", "c"), (FEW, 0, 0)),
+                (0, 7, ("g", "i"), many),
+            ],
+            vec![
+                (0, 9, ("d", "f"), many),
+                (0, 8, ("a", "c"), many),
+                (0, 7, ("g", "i"), many),
+                (6, 6, ("a", "z"), (9, 0, 0)),
+            ],
+        ]
+        .map(|rows| version_of(&rows));
+        let work = |at: usize, version: &Version| {
+            let choice = policies[at].pick(version, &SHAPE).unwrap();
+            assert!(choice.is_whole(version));
+            (ids(&choice).len(), choice.work)
+        };
+        assert_eq!([work(0, &tree), work(1, &tree)], [(1, Work::Merge), (3, Work::Merge)]);
+        // What has something in it moves first.
+        assert_eq!(
+            [work(0, &with_others), work(1, &with_others)],
+            [(1, Work::Move), (3, Work::Merge)]
+        );
+        assert_eq!(
+            [work(0, &above_older), work(1, &above_older)],
+            [(4, Work::Merge), (3, Work::Move)]
+        );
     }
 
     #[test]
