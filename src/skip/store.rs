@@ -1018,9 +1018,11 @@ impl Engine for Store {
 
     fn count(&self) -> Option<u64> {
         let state = self.state.load();
+        // Until then readers see what was before the last clear.
+        let is_published = state.cleared <= self.context.visibility.published();
         let is_all_in_base = state.files.runs.is_empty() && is_empty(&state.memtables);
         let base = state.files.base.as_ref();
-        is_all_in_base.then(|| base.map_or(0, |base| base.meta.records))
+        (is_published && is_all_in_base).then(|| base.map_or(0, |base| base.meta.records))
     }
 
     fn pressure(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::rig::Rig;
-use crate::contract::{Engine, Load};
+use crate::contract::{Clear, Engine, Load};
 use crate::vfs::{Effect, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
 
 fn no_cut() -> crate::Result<()> {
@@ -179,4 +179,26 @@ fn loads_wait_for_merges_that_are_behind() {
     assert_eq!((rig.get("a", 40), rig.get("b", 40)), (Some(40), Some(40)));
     rig.store.settle().unwrap();
     assert!(runs() <= 8);
+}
+
+/// Who counts sees what who gets a key sees: a clear counts once it is published.
+#[test]
+fn a_clear_that_is_not_published_is_not_counted() {
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let rig = Rig::create(&fs);
+    rig.put(1, "a");
+    rig.put(2, "b");
+    rig.visibility().publish(2);
+    rig.store.cut(2);
+    rig.store.persist().unwrap();
+    assert_eq!(rig.store.count(), Some(2));
+    let flushes = rig.hold_flushes();
+    Clear::clear(&*rig.store, 2, 3);
+    assert_eq!(rig.get("a", rig.visibility().published()), Some(1));
+    assert!(rig.store.count().is_none_or(|count| count == 2), "{:?}", rig.store.count());
+    rig.visibility().publish(3);
+    assert_eq!((rig.get("a", 3), rig.store.count()), (None, Some(0)));
+    drop(flushes);
+    rig.store.settle().unwrap();
+    assert_eq!(rig.store.count(), Some(0));
 }
