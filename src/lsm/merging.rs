@@ -24,7 +24,7 @@ use super::tree::Tree;
 use super::values::Moves;
 use super::version::{Place, Run, TableFile, TableMeta};
 use crate::base::{End, RangeTombstone, Seqno, Trailer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::iter::{EntryCursor, Merge};
 use crate::vfs::Aside;
 
@@ -151,6 +151,10 @@ impl Tree {
         let tables = done.concat();
         if !matches!(is_whole, Ok(true)) {
             self.discard(state, &tables);
+        }
+        if let Err(error @ Error::Poisoned { .. }) = &is_whole {
+            // It ended by a panic, though in a thread that reads or writes for it.
+            self.context.host.poison(error);
         }
         Ok(is_whole?.then_some(tables))
     }

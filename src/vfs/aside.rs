@@ -4,7 +4,8 @@
 //! A read is [begun](Aside::begin_read) before its bytes are needed, if reads [are slow](Aside::reads_are_slow): to hand
 //! over one that the system answers from memory, and to be woken, takes longer than to make it. A file is written
 //! [`behind`](Aside::behind): writes and syncs return at once, and nothing is known of them until
-//! [`finish`](Aside::finish). After an error no further call is made; later ones give the error, too.
+//! [`finish`](Aside::finish). After an error of a write no further call is made, nor after a panic, which is an error of
+//! kind `Poisoned`: those that wait, and later ones, give the error, too.
 //!
 //! Only so many bytes wait to be written; who brings more waits for room. The thread is started for the first call, and
 //! where there is none to be had, the caller makes its calls itself.
@@ -115,15 +116,25 @@ impl Reading {
 }
 
 impl Drop for Call {
-    /// Nobody waits for ever for a read that was not made.
+    /// Nobody waits for ever for a read that was not made, or not to its end.
     fn drop(&mut self) {
-        if let What::Read { reading, .. } = &self.what {
-            reading.end(Err(Error::Closed));
-        }
+        self.give_up(&if thread::panicking() { panicked() } else { Error::Closed });
     }
 }
 
+/// What a call has ended with that panicked.
+fn panicked() -> Error {
+    Error::Poisoned { cause: "a read or write ended by a panic".into() }
+}
+
 impl Call {
+    /// Tells who waits for it why it is not made, if it was not.
+    fn give_up(&self, error: &Error) {
+        if let What::Read { reading, .. } = &self.what {
+            reading.end(Err(error.clone()));
+        }
+    }
+
     fn make(&self, shared: &Shared) -> Result<()> {
         match &self.what {
             What::Read { range, reading } => {
@@ -241,6 +252,7 @@ impl Shared {
         let queue = self.changed.wait_while(self.lock(), is_full);
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &queue.failed {
+            call.give_up(error);
             return Err(error.clone());
         }
         if queue.closing {
@@ -269,14 +281,13 @@ impl Shared {
             drop(queue);
             let bytes = call.bytes();
             let made = catch_unwind(AssertUnwindSafe(move || call.make(self)));
-            let panicked = |_| Err(Error::Poisoned { cause: "a write ended by a panic".into() });
             queue = self.lock();
             queue.is_busy = false;
             queue.bytes = queue.bytes.saturating_sub(bytes);
-            if let Err(error) = made.unwrap_or_else(panicked) {
-                queue.failed.get_or_insert(error);
+            if let Err(error) = made.unwrap_or_else(|_| Err(panicked())) {
+                queue.calls.drain(..).for_each(|call| call.give_up(&error));
                 queue.bytes = 0;
-                queue.calls.clear();
+                queue.failed.get_or_insert(error);
             }
             self.changed.notify_all();
         }
@@ -424,6 +435,24 @@ mod tests {
         drop(aside);
         // Those that were not made have ended, too.
         assert!(readings.into_iter().any(|reading| reading.wait().is_err()));
+    }
+
+    #[test]
+    fn a_read_that_panics_is_not_one_that_was_given_up() {
+        let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+        let file = new_file(&fs, "a");
+        file.write_at(0, b"0123456789").unwrap();
+        fs.arm(Fault { after: 1, ..Fault::new(Operation::Read, Effect::Panic) });
+        let slow = Effect::Delay(Duration::from_millis(20));
+        fs.arm(Fault::new(Operation::Read, slow));
+        let aside = Aside::new("test");
+        let readings = [0..4, 4..8, 8..10].map(|range| aside.begin_read(&file, range));
+        let [first, panicked, behind] = readings.map(Reading::wait);
+        assert_eq!(*first.unwrap(), *b"0123");
+        for read in [panicked, behind, aside.begin_read(&file, 0..1).wait()] {
+            assert!(matches!(read, Err(Error::Poisoned { .. })), "{read:?}");
+        }
+        assert!(matches!(aside.finish(), Err(Error::Poisoned { .. })));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! A file system that panics, at every call of a workload that it takes part in: in a caller's thread or in the background.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use turbidite::vfs::{Effect, Fault, FaultFs, Fs, MemoryFs, Operation, PowerCut};
+use turbidite::vfs::{Effect, Fault, FaultFs, Fs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{
     Database, Durability, EngineKind, ErrorKind, Keyspace, KeyspaceOptions, Layer, Result,
 };
@@ -201,5 +203,42 @@ fn a_panic_of_the_file_system_below_a_page_cache_hangs_nobody() {
     let layer = Layer::BlockCache { block_size: 4096, pages: 16 };
     for engine in ENGINES {
         panic_everywhere(Setting { engine, layer, logged: engine != EngineKind::Btree });
+    }
+}
+
+/// Has a read or a write panic, after so many others, that a merge of much may have another thread make.
+fn panic_beside_a_merge(operation: Operation, after: u64) {
+    let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+    let builder = Database::builder(PATH).memory_budget(8 << 20).background_threads(1);
+    let db = builder.file_system(Arc::new(fs.clone())).open().unwrap();
+    let keyspace = db.keyspace(NAME, options(EngineKind::Lsm).layer(Layer::Positional)).unwrap();
+    // Neither run lies between keys of the other.
+    for odd in [0, 1] {
+        let records = (0..6000_u32).map(|number| (2 * number + odd, vec![odd as u8; 1000]));
+        let records = records.map(|(number, value)| (number.to_be_bytes(), value));
+        keyspace.load_sorted(records).unwrap();
+    }
+    db.settle().unwrap();
+    let within = Path::new(PATH).join("keyspaces");
+    let before = fs.calls(operation);
+    fs.arm(Fault { after, within: within.clone(), ..Fault::new(operation, Effect::Panic) });
+    // Slow reads are made ahead.
+    let slow = Fault::new(Operation::Read, Effect::Delay(Duration::from_millis(1)));
+    fs.arm(Fault { times: Times::Always, within, ..slow });
+    if let Some(merged) = caught(|| keyspace.compact()) {
+        let error = merged.expect_err("it did not come so far");
+        assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    }
+    assert!(fs.calls(operation) > before + after);
+    fs.disarm();
+    super::check_poisoned(db, &keyspace, ("\0\0\0\0", std::str::from_utf8(&[0; 1000]).unwrap()));
+}
+
+#[test]
+fn a_read_or_write_that_panics_beside_a_merge_poisons() {
+    for (operation, after) in [(Operation::Read, 20), (Operation::Read, 60), (Operation::Write, 5)]
+    {
+        let what = format!("a panic after {after} calls of {operation}");
+        watched(&what, move || panic_beside_a_merge(operation, after));
     }
 }
