@@ -101,6 +101,13 @@ impl PagedFile {
         Some(pin)
     }
 
+    /// The same for a page that is there, unless it was driven out meanwhile: a look-up without the lock may miss it again and
+    /// again.
+    #[cold]
+    fn hit_surely(&self, page: u64) -> Option<Pin<'_>> {
+        self.cache.pin_surely(self.backing.key(page))
+    }
+
     /// Fills the front of `buffer` as far as the pages are there; how many bytes that is.
     #[inline]
     fn read_present(&self, offset: u64, buffer: &mut [u8]) -> usize {
@@ -130,13 +137,24 @@ impl PagedFile {
             if rest.is_empty() {
                 break;
             }
-            if is_long && at == 0 && rest.len() >= self.block() {
-                done += self.read_around(page, rest)?;
+            let around = match is_long && at == 0 && rest.len() >= self.block() {
+                true => self.read_around(page, rest)?,
+                false => 0,
+            };
+            if around > 0 {
+                done += around;
                 continue;
             }
             // The last page of a long read is read on its own, by and by.
             let end = if is_long { page + 1 } else { pages.end };
-            let Some(claim) = self.claim(page..end)? else { continue };
+            let Some(claim) = self.claim(page..end)? else {
+                if let Some(pin) = self.hit_surely(page) {
+                    let len = (self.block() - at).min(rest.len());
+                    pin.read(at, &mut rest[..len]);
+                    done += len;
+                }
+                continue;
+            };
             let run = (claim.pages().end - claim.pages().start) as usize * self.block();
             let len = (run - at).min(rest.len());
             match self.load(claim)? {
@@ -205,6 +223,9 @@ impl PagedFile {
                     Loaded::Run(bytes) => View::from(bytes[at..at + len].to_vec()),
                 });
             }
+            if let Some(pin) = self.hit_surely(page) {
+                return Ok(pin.lend(at, len));
+            }
         }
     }
 
@@ -212,12 +233,14 @@ impl PagedFile {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let pages = self.pages(offset, bytes.len());
         let is_long = pages.end - pages.start > self.cache.long();
-        let mut done = 0;
+        let (mut done, mut written) = (0, usize::MAX);
         while done < bytes.len() {
             let (page, at) = self.locate(offset + done as u64);
             let rest = &bytes[done..];
             let len = (self.block() - at).min(rest.len());
-            let written = if let Some(pin) = self.hit(page, at) {
+            // If nothing was written, somebody else has the page, or had it.
+            let found = if written == 0 { self.hit_surely(page) } else { self.hit(page, at) };
+            written = if let Some(pin) = found {
                 let mut latch = pin.latch();
                 latch.write(at, &rest[..len]);
                 self.backing.mark_dirty(page, &latch);

@@ -118,6 +118,39 @@ fn impossible_caches_are_refused() {
     assert!(large.bytes() > 4096 * 1_000_000);
 }
 
+#[test]
+fn pages_are_found_however_many_have_one_place_in_the_table() {
+    let (fs, pages) = (MemoryFs::new(), 6000);
+    let cache = cache(64);
+    let file = filled(&fs, pages + 20, &cache);
+    // There are two chains for each frame.
+    let id = cache.directory().next_file;
+    let chain = |page: usize| Key { file: id, page: page as u64 }.hash() >> (u64::BITS - 7);
+    let neighbours: Vec<usize> = (0..pages).filter(|&page| chain(page) == 5).take(40).collect();
+    assert_eq!(neighbours.len(), 40, "more than a look-up without the lock follows");
+    let bytes = |page: usize, len| -> Vec<u8> {
+        (page * BLOCK..page * BLOCK + len).map(|at| (at / BLOCK) as u8).collect()
+    };
+    let (short, long) = (BLOCK + 1, 20 * BLOCK);
+    assert!(long / BLOCK > cache.long() as usize);
+    for round in 0..3 {
+        for &page in &neighbours {
+            assert_eq!(*view(&file, page).unwrap(), *bytes(page, BLOCK), "{round}");
+        }
+        for len in [short, long] {
+            for &page in neighbours.iter().take(10) {
+                let (at, expected) = ((page * BLOCK) as u64, bytes(page, len));
+                let mut read = vec![0; len];
+                file.read_at(at, &mut read).unwrap();
+                assert_eq!(read, expected, "{round}");
+                file.write_at(at, &expected).unwrap();
+            }
+        }
+    }
+    file.sync().unwrap();
+    assert_eq!(below(&fs, "a"), content(&file));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize, usize),
