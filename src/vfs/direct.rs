@@ -189,7 +189,8 @@ impl<C: Calls> File for DirectFile<C> {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check("write", offset, bytes)?;
-        let written = transfer::write(self.disk.calls(), offset, bytes);
+        let checked = self.disk.check_size(offset, bytes.len());
+        let written = checked.and_then(|()| transfer::write(self.disk.calls(), offset, bytes));
         written.map_err(|e| self.error("write", offset, e))?;
         self.disk.counters().wrote(bytes.len());
         Ok(())

@@ -1,5 +1,8 @@
 //! Files through positional calls: pread and pwrite by way of the kernel's page cache.
 //!
+//! No call is made that would reach behind the size that the process may give a file: the system would send the signal SIGXFSZ,
+//! which ends a process that does not ignore it. It is the error EFBIG at once.
+//!
 //! Thread safety: no call uses or moves the descriptor's own position, so all of them may run at the
 //! same time; the kernel orders those that overlap.
 
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use rustix::process::{Resource, getrlimit};
 
 use super::counters::{FileCounters, IoStats};
 use super::streak::Streak;
@@ -30,11 +34,14 @@ pub(super) struct PositionalFile<C = fs::File> {
     path: PathBuf,
     counters: FileCounters,
     present: Streak,
+    /// The size that a file could have when this one was opened.
+    largest: u64,
 }
 
 impl<C: Calls> PositionalFile<C> {
     pub(super) fn new(calls: C, path: PathBuf, counters: FileCounters) -> Self {
-        Self { calls, path, counters, present: Streak::default() }
+        let largest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        Self { calls, path, counters, present: Streak::default(), largest }
     }
 
     /// The descriptor, for mapping it.
@@ -52,9 +59,19 @@ impl<C: Calls> PositionalFile<C> {
         &self.counters
     }
 
+    /// An error if the file may not reach to `len` bytes behind `offset`.
+    #[inline]
+    pub(super) fn check_size(&self, offset: u64, len: usize) -> io::Result<()> {
+        match offset.saturating_add(len as u64) <= self.largest {
+            true => Ok(()),
+            false => Err(Errno::FBIG.into()),
+        }
+    }
+
     /// Reserves the first `len` bytes, if the file system can.
     pub(super) fn reserve(&self, len: u64) -> Result<Reserved> {
-        reserve(self.descriptor(), len).map_err(|e| self.error("allocate", Some(len), e))
+        let reserved = self.check_size(len, 0).and_then(|()| reserve(self.descriptor(), len));
+        reserved.map_err(|e| self.error("allocate", Some(len), e))
     }
 
     /// Whether the file system writes bytes elsewhere that are written again, and so needs space for them that was not reserved.
@@ -84,7 +101,13 @@ impl<C: Calls> File for PositionalFile<C> {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        self.descriptor().set_len(len).map_err(|e| self.error("truncate", Some(len), e))
+        // A file that is larger may become smaller.
+        let checked = match self.check_size(len, 0) {
+            Err(error) if len > self.len()? => Err(error),
+            _ => Ok(()),
+        };
+        let truncated = checked.and_then(|()| self.descriptor().set_len(len));
+        truncated.map_err(|e| self.error("truncate", Some(len), e))
     }
 
     fn allocate(&self, len: u64) -> Result<()> {
@@ -108,15 +131,17 @@ impl<C: Calls> File for PositionalFile<C> {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let written = transfer::write(&self.calls, offset, bytes);
+        let checked = self.check_size(offset, bytes.len());
+        let written = checked.and_then(|()| transfer::write(&self.calls, offset, bytes));
         written.map_err(|e| self.error("write", Some(offset), e))?;
         self.counters.wrote(bytes.len());
         Ok(())
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
-        let bytes = transfer::write_parts(&self.calls, offset, parts)
-            .map_err(|e| self.error("write", Some(offset), e))?;
+        let checked = self.check_size(offset, parts.iter().map(|part| part.len()).sum());
+        let written = checked.and_then(|()| transfer::write_parts(&self.calls, offset, parts));
+        let bytes = written.map_err(|e| self.error("write", Some(offset), e))?;
         self.counters.wrote(bytes);
         Ok(())
     }
@@ -261,11 +286,43 @@ fn extend_with_zeros(calls: &impl Calls, len: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn file_systems_that_write_elsewhere_are_known() {
         let (ext, xfs, btrfs) = (0xef53, 0x5846_5342, 0x9123_683e);
         assert_eq!([ext, xfs, btrfs].map(writes_elsewhere), [false, false, true]);
+    }
+
+    #[test]
+    fn nothing_reaches_behind_the_largest_size() {
+        let calls = tempfile::tempfile().unwrap();
+        let counters = super::super::counters::Registry::default().open();
+        let mut file = PositionalFile::new(calls, "file".into(), counters);
+        assert_eq!(file.largest, u64::MAX, "tests run without a limit");
+        file.write_at(2990, &[1; 110]).unwrap();
+        file.largest = 3000;
+        file.write_at(2999, b"a").unwrap();
+        file.write_vectored_at(2998, &[IoSlice::new(b"b"), IoSlice::new(b"c")]).unwrap();
+        let parts = [IoSlice::new(b"d"), IoSlice::new(b"e")];
+        let refused = [
+            file.write_at(2999, b"de"),
+            file.write_at(u64::MAX, b"d"),
+            file.write_vectored_at(2999, &parts),
+            file.allocate(3001),
+            file.truncate(3101),
+        ];
+        for error in refused.map(Result::unwrap_err) {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        }
+        assert_eq!((*file.view(2998..3001).unwrap()).to_vec(), b"bc\x01");
+        assert_eq!(file.len().unwrap(), 3100);
+        // It may become smaller, and as large as that again.
+        for len in [3050, 100, 3000] {
+            file.truncate(len).unwrap();
+            assert_eq!(file.len().unwrap(), len);
+        }
+        file.allocate(3000).unwrap();
     }
 
     #[test]

@@ -261,3 +261,25 @@ fn no_color_is_honoured_on_a_terminal() {
     assert!(with.contains("\x1b["), "{with:?}");
     assert!(!without.contains("\x1b[") && without.contains("turbidite: there is"), "{without:?}");
 }
+
+/// Linux sends a signal, which ends a process, to one that would write behind the size that files may have.
+#[test]
+fn files_that_would_become_too_large_are_no_space() {
+    let place = Place::new();
+    let records: String = (0..20_000).map(|at| format!("{at}\t{}\n", "x".repeat(100))).collect();
+    let records = place.file("records", records.as_bytes());
+    // In units of 512 bytes: less than the tail of the log, than a segment, and than a file of the engine.
+    for (durability, blocks) in [("os", "60"), ("os", "600"), ("none", "600")] {
+        for engine in ["lsm", "hash", "btree", "skip"] {
+            let database = place.path(&format!("{engine}-{durability}-{blocks}"));
+            let mut command = Command::new("sh");
+            command.args(["-c", r#"ulimit -f "$1"; shift; exec "$@""#, "sh", blocks]);
+            command.arg(env!("CARGO_BIN_EXE_turbidite")).arg("import").arg(&database);
+            command.args([&records, "--format", "tsv", "--key", "1", "--engine", engine]);
+            command.args(["--durability", durability]);
+            let run = Run::of(command.output().unwrap());
+            let what = format!("{}: {:?}, {}", database.display(), run.code, run.err);
+            assert!(run.code == Some(5) && run.err.contains("no space left"), "{what}");
+        }
+    }
+}
