@@ -18,6 +18,11 @@ use crate::error::{Error, Result as OrError};
 ///
 /// What is put may be a `Serde(value)` or a `Serde(&value)`.
 ///
+/// Values from untrusted hands: what they say is bounded by their bytes, but for two kinds of types. A list of what takes no
+/// bytes, as `Vec<()>`, is as long as the value says. And a type that holds itself, as in
+/// `enum Tree { Leaf, Node(Box<Tree>) }`, is read by one call within another for each level, of which a value may have as many
+/// as bytes: that may overflow the stack, which ends the process. Neither should be read from such a database.
+///
 /// ```
 /// # fn main() -> turbidite::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
