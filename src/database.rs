@@ -400,7 +400,7 @@ impl Inner {
         Ok(open)
     }
 
-    /// Checks that an existing keyspace is what the caller asks for.
+    /// Checks that an existing keyspace is what the caller asks for, and makes it what may be changed.
     fn reconfigure(
         &self,
         catalog: &mut Catalog,
@@ -420,86 +420,99 @@ impl Inner {
             )));
         }
         wanted.check_engine()?;
-        check_skip(&catalog.state.keyspaces[&open.target.id].options.skip, &info.name, wanted)?;
-        self.resize_tree(catalog, open, wanted)?;
-        self.change_lsm(catalog, open, wanted)?;
-        let layer = wanted.resolve_layer(info.layer)?;
-        if layer == info.layer {
+        check_skip(&info.options.skip, &info.name, wanted)?;
+        check_fixed(&info, wanted)?;
+        let next = next_options(&info, wanted)?;
+        self.change(catalog, open, (&info.options, &next))
+    }
+
+    /// Has a keyspace be made of the second options in place of the first. The engine goes first, because it may fail; then the
+    /// catalog takes note. After an error, and after a crash in between, all is as it was: of several changes those may be made
+    /// that the catalog had taken note of before it found no space for another one.
+    fn change(
+        &self,
+        catalog: &mut Catalog,
+        open: &OpenKeyspace,
+        (is, next): (&KeyspaceOptions, &KeyspaceOptions),
+    ) -> Result<()> {
+        let id = open.target.id;
+        let is_noted = self.shared.read_only || catalog.state.keyspaces[&id].options == *next;
+        if is == next && is_noted {
             return Ok(());
         }
-        let before = open.files.reserve(layer)?;
-        if !self.shared.read_only
-            && let Err(error) = self.note_layer(catalog, open.target.id, layer)
+        if !is_noted {
+            self.check_writable()?;
+        }
+        if let Some(layer) = next.layer
+            && !self.shared.read_only
+            && next.layer != is.layer
         {
-            open.files.resize(before)?;
+            open::probe(&self.shared.fs, &self.shared.path, layer)?;
+        }
+        self.reach(open, is, next)?;
+        if !is_noted && let Err(error) = self.note_options(catalog, id, next) {
+            let noted = &catalog.state.keyspaces[&id].options;
+            if let Err(error) = self.reach(open, next, noted) {
+                log::warn!("a keyspace stays other than its catalog says: {error}");
+            }
             return Err(error);
         }
-        open.target.engine.set_layer(layer)?;
-        open.files.keep_only(layer);
+        if next.lsm != is.lsm {
+            open.target.engine.set_lsm_options(&next.lsm);
+            open.note(|noted| noted.lsm = next.lsm.clone());
+        }
+        Ok(())
+    }
+
+    /// Has the engine reach and cache its files as the options `next` say in place of `is`. After an error it does as before. Page
+    /// caches before and after take turns with their memory, of which the larger part is theirs meanwhile.
+    fn reach(
+        &self,
+        open: &OpenKeyspace,
+        is: &KeyspaceOptions,
+        next: &KeyspaceOptions,
+    ) -> Result<()> {
+        let (engine, files) = (&open.target.engine, &open.files);
+        let (before, after) = (is.layer.unwrap_or_default(), next.layer.unwrap_or_default());
+        let pages = next.tree.max_cached_pages;
+        files.resize(before.page_cache_bytes().max(after.page_cache_bytes()))?;
+        let set_layer = |from, to| if from == to { Ok(()) } else { engine.set_layer(to) };
+        let mut reached = set_layer(before, after);
+        if reached.is_ok() && pages != is.tree.max_cached_pages {
+            reached = engine.set_max_cached_pages(pages);
+            match &reached {
+                Ok(()) => open.note(|noted| noted.tree.max_cached_pages = pages),
+                Err(_) => {
+                    if let Err(error) = set_layer(after, before) {
+                        log::warn!("a keyspace keeps a file layer that was to go: {error}");
+                    }
+                }
+            }
+        }
+        // Whatever came of it, what is counted is what there is.
+        files.keep_only(engine.layer());
+        files.reserve(engine.layer())?;
         self.shared.budget.prepare_chunks();
         self.shared.open_files.rebalance();
-        Ok(())
+        reached
     }
 
-    /// The same for what counts for LSM-trees only.
-    fn change_lsm(
-        &self,
-        catalog: &mut Catalog,
-        open: &OpenKeyspace,
-        wanted: &KeyspaceOptions,
-    ) -> Result<()> {
-        let id = open.target.id;
-        let before = catalog.state.keyspaces[&id].options.lsm.clone();
-        if wanted.lsm.policy.as_ref().is_some_and(|wanted| *wanted != before.policy()) {
-            return Err(Error::Invalid(format!(
-                "keyspace {:?} was created with the policy {}, and that cannot be changed: create another keyspace and \
-                 copy the records",
-                open.info().name,
-                before.policy()
-            )));
+    /// Has the catalog say what a keyspace is made of, as far as that may be changed.
+    fn note_options(&self, catalog: &mut Catalog, id: u32, next: &KeyspaceOptions) -> Result<()> {
+        let noted = catalog.state.keyspaces[&id].options.clone();
+        let mut noting = Ok(());
+        if let Some(layer) = next.layer.filter(|_| next.layer != noted.layer) {
+            noting = catalog.set_layer(id, layer);
         }
-        let options = wanted.lsm.over(&before);
-        if options == before {
-            return Ok(());
+        if let Some(pages) = next.tree.max_cached_pages
+            && next.tree != noted.tree
+        {
+            noting = noting.and_then(|()| catalog.set_max_cached_pages(id, pages));
         }
-        options.check()?;
-        options.check_compiled()?;
-        if !self.shared.read_only {
-            self.check_writable()?;
-            catalog.set_lsm(id, &options).map_err(|error| self.failed_change(error))?;
+        if next.lsm != noted.lsm {
+            noting = noting.and_then(|()| catalog.set_lsm(id, &next.lsm));
         }
-        open.target.engine.set_lsm_options(&options);
-        open.note(|noted| noted.lsm = options);
-        Ok(())
-    }
-
-    /// The same for what counts for B+ trees only.
-    fn resize_tree(
-        &self,
-        catalog: &mut Catalog,
-        open: &OpenKeyspace,
-        wanted: &KeyspaceOptions,
-    ) -> Result<()> {
-        let id = open.target.id;
-        let tree = catalog.state.keyspaces[&id].options.tree;
-        if wanted.tree.page_size.is_some_and(|wanted| wanted != tree.page_size()) {
-            return Err(Error::Invalid(format!(
-                "the pages of keyspace {:?} have {} bytes, and that cannot be changed",
-                open.info().name,
-                tree.page_size()
-            )));
-        }
-        let Some(pages) = wanted.tree.max_cached_pages else { return Ok(()) };
-        if tree.max_cached_pages == Some(pages) {
-            return Ok(());
-        }
-        open.target.engine.set_max_cached_pages(Some(pages))?;
-        open.note(|noted| noted.tree.max_cached_pages = Some(pages));
-        if self.shared.read_only {
-            return Ok(());
-        }
-        self.check_writable()?;
-        catalog.set_max_cached_pages(id, pages).map_err(|error| self.failed_change(error))
+        noting.map_err(|error| self.failed_change(error))
     }
 
     /// An error if the keyspace is known to have keys or values of other types.
@@ -515,12 +528,6 @@ impl Inner {
         }
         self.check_writable()?;
         catalog.set_types(id, types).map_err(|error| self.failed_change(error))
-    }
-
-    fn note_layer(&self, catalog: &mut Catalog, id: u32, layer: Layer) -> Result<()> {
-        self.check_writable()?;
-        open::probe(&self.shared.fs, &self.shared.path, layer)?;
-        catalog.set_layer(id, layer).map_err(|error| self.failed_change(error))
     }
 
     /// After want of space the catalog is as it was; after another error that is unknown.
@@ -889,6 +896,40 @@ fn check_skip(is: &SkipOptions, name: &str, wanted: &KeyspaceOptions) -> Result<
         Some(wanted) if *wanted != is.reducer() => fixed("reducer", &is.reducer()),
         _ => Ok(()),
     }
+}
+
+/// An error if what is fixed when a B+ tree or an LSM-tree is created is asked for to be other than it is.
+fn check_fixed(info: &KeyspaceInfo, wanted: &KeyspaceOptions) -> Result<()> {
+    let (tree, lsm) = (&info.options.tree, &info.options.lsm);
+    if wanted.tree.page_size.is_some_and(|wanted| wanted != tree.page_size()) {
+        return Err(Error::Invalid(format!(
+            "the pages of keyspace {:?} have {} bytes, and that cannot be changed",
+            info.name,
+            tree.page_size()
+        )));
+    }
+    if wanted.lsm.policy.as_ref().is_some_and(|wanted| *wanted != lsm.policy()) {
+        return Err(Error::Invalid(format!(
+            "keyspace {:?} was created with the policy {}, and that cannot be changed: create another keyspace and \
+             copy the records",
+            info.name,
+            lsm.policy()
+        )));
+    }
+    Ok(())
+}
+
+/// What a keyspace is made of once it is what is `wanted`.
+fn next_options(info: &KeyspaceInfo, wanted: &KeyspaceOptions) -> Result<KeyspaceOptions> {
+    let mut next = info.options.clone();
+    next.layer = Some(wanted.resolve_layer(info.layer)?);
+    next.tree.max_cached_pages = wanted.tree.max_cached_pages.or(next.tree.max_cached_pages);
+    next.lsm = wanted.lsm.over(&next.lsm);
+    if next.lsm != info.options.lsm {
+        next.lsm.check()?;
+        next.lsm.check_compiled()?;
+    }
+    Ok(next)
 }
 
 fn info(catalog: &Catalog, name: &str, id: u32) -> KeyspaceInfo {

@@ -10,11 +10,11 @@
 //!
 //! What blocks and pages hold back can be kept from files that are not ours any more: see [`revoke`](LayeredFs::revoke).
 //!
-//! Thread safety: one lock, held for a moment, around which page cache is the present one. Invariant: files
-//! keep the cache they were opened with.
+//! Thread safety: one lock, held for a moment, around which page caches there are. Invariants: files keep the cache they were
+//! opened with; of the caches that live, only that of the layer which is kept lives without files.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::block::BlockFile;
 use super::pages::{PageCache, PageCacheStats, PagedFile};
@@ -24,26 +24,59 @@ use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A file system that offers every [`Layer`], over one that need not. All files that are opened through it
-/// with the same sizes share one page cache, which is made when the first of them is.
+/// with the same layer and sizes share one page cache, which is made when the first of them is. It goes with the last of them,
+/// but for that of one layer: the first that had one made, or the one that [`keep_only`](Self::keep_only) named.
 #[derive(Debug)]
 pub struct LayeredFs {
     inner: Arc<dyn Fs>,
-    cache: Mutex<Cache>,
+    caches: Mutex<Caches>,
     right: Arc<Right>,
 }
 
-/// The present page cache, and what earlier ones have done.
+/// The page cache that is kept, those that others were opened with, and what earlier ones have done.
 #[derive(Debug, Default)]
-struct Cache {
-    present: Option<(Layer, Arc<PageCache>)>,
+struct Caches {
+    /// The layer whose cache is kept.
+    layer: Option<Layer>,
+    kept: Option<Arc<PageCache>>,
+    /// Those of other layers, which their files keep.
+    others: Vec<(Layer, Weak<PageCache>)>,
     earlier: PageCacheStats,
 }
 
-impl Cache {
+impl Caches {
     fn keep_only(&mut self, layer: Layer) {
-        if let Some((_, old)) = self.present.take_if(|(made_for, _)| *made_for != layer) {
+        if self.layer == Some(layer) {
+            return;
+        }
+        self.layer = Some(layer);
+        let kept = self.other(layer);
+        if let Some(old) = std::mem::replace(&mut self.kept, kept) {
             self.earlier = self.earlier + old.stats();
         }
+        self.others.retain(|(other, cache)| *other != layer && cache.strong_count() > 0);
+    }
+
+    /// One that files of `layer`, which is not the kept one, have.
+    fn other(&self, layer: Layer) -> Option<Arc<PageCache>> {
+        self.others.iter().find_map(|(other, cache)| cache.upgrade().filter(|_| *other == layer))
+    }
+
+    /// The page cache for files of `layer`.
+    fn of(&mut self, layer: Layer, block_size: u32, pages: u32) -> Result<Arc<PageCache>> {
+        let is_kept = *self.layer.get_or_insert(layer) == layer;
+        let found = if is_kept { self.kept.clone() } else { self.other(layer) };
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let made = PageCache::new(block_size as usize, pages as usize)?;
+        if is_kept {
+            self.kept = Some(Arc::clone(&made));
+        } else {
+            self.others.retain(|(_, cache)| cache.strong_count() > 0);
+            self.others.push((layer, Arc::downgrade(&made)));
+        }
+        Ok(made)
     }
 }
 
@@ -51,7 +84,7 @@ impl LayeredFs {
     /// All layers over `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Fs>) -> Self {
-        Self { inner, cache: Mutex::default(), right: Arc::default() }
+        Self { inner, caches: Mutex::default(), right: Arc::default() }
     }
 
     /// From now on no file is removed or renamed through it, and nothing that blocks or pages hold back reaches one that was opened
@@ -61,34 +94,22 @@ impl LayeredFs {
         self.right.revoke();
     }
 
-    /// What the page caches have done so far.
+    /// What the page caches that were kept have done so far.
     #[must_use]
     pub fn page_cache_stats(&self) -> PageCacheStats {
-        let cache = self.cache();
-        let present = cache.present.as_ref().map(|(_, present)| present.stats());
-        cache.earlier + present.unwrap_or_default()
+        let caches = self.caches();
+        let kept = caches.kept.as_ref().map(|kept| kept.stats());
+        caches.earlier + kept.unwrap_or_default()
     }
 
-    /// Lets go of the page cache if it is not one for `layer`: its memory is given back with the last file that
-    /// was opened with it.
+    /// Keeps the page cache of `layer` from now on, if that has one, and lets go of the one that was kept: its memory is given
+    /// back with the last file that was opened with it.
     pub fn keep_only(&self, layer: Layer) {
-        self.cache().keep_only(layer);
+        self.caches().keep_only(layer);
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The page cache for files of `layer`.
-    fn cache_for(&self, layer: Layer, block_size: u32, pages: u32) -> Result<Arc<PageCache>> {
-        let mut cache = self.cache();
-        cache.keep_only(layer);
-        if let Some((_, present)) = &cache.present {
-            return Ok(Arc::clone(present));
-        }
-        let made = PageCache::new(block_size as usize, pages as usize)?;
-        cache.present = Some((layer, Arc::clone(&made)));
-        Ok(made)
+    fn caches(&self) -> MutexGuard<'_, Caches> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file of `layer`, `open` being how the inner file system is asked for one.
@@ -115,7 +136,7 @@ impl LayeredFs {
         let Some(pages) = layer.page_cache_pages() else {
             return Ok(Arc::new(BlockFile::new(open(raw)?, block_size)?));
         };
-        let cache = self.cache_for(layer, block_size, pages)?;
+        let cache = self.caches().of(layer, block_size, pages)?;
         let file = open(raw)?;
         // Pages are whole blocks but for the last one, which a raw file would not give.
         let file = match raw {

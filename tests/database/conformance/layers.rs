@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use turbidite::vfs::MemoryFs;
+use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, Times};
 use turbidite::{
-    Database, EngineKind, ErrorKind, KeyspaceOptions, Layer, MIN_MEMORY_BUDGET, Result,
+    Database, EngineKind, ErrorKind, Keyspace, KeyspaceInfo, KeyspaceOptions, Layer,
+    MIN_MEMORY_BUDGET, Result,
 };
 
 use crate::setup::{ENGINES, NAME, Setup, options};
@@ -194,4 +195,214 @@ fn count_what_a_page_cache_does(engine: EngineKind) {
     let stats = database.stats();
     assert!(stats.page_cache.written_pages >= used.written_pages);
     assert_eq!(stats.memory.page_caches, 0);
+}
+
+/// A keyspace of some engine that is about to be changed, over files that fail when they are told to.
+struct Changing {
+    fs: FaultFs,
+    setup: Setup,
+    database: Database,
+    keyspace: Keyspace,
+    is: KeyspaceInfo,
+}
+
+/// Nearly all that page caches may have.
+const CACHED: Layer = Layer::BlockCache { block_size: 4096, pages: 1000 };
+
+impl Changing {
+    fn new(options: KeyspaceOptions) -> Self {
+        let memory = Arc::new(MemoryFs::new());
+        let fs = FaultFs::new(memory);
+        let mut setup = Setup::on(Arc::new(fs.clone()));
+        setup.options = options;
+        let (database, keyspace) = setup.start();
+        for number in 0..400_u32 {
+            keyspace.put(number.to_be_bytes(), [number as u8; 400]).unwrap();
+        }
+        keyspace.persist().unwrap();
+        database.settle().unwrap();
+        let is = made_of(&database);
+        Self { fs, setup, database, keyspace, is }
+    }
+
+    fn arm(&self, operation: Operation, name: &str, errno: i32) {
+        let fault = Fault::new(operation, Effect::Fail(Errno::Raw(errno)));
+        let name_contains = name.to_owned();
+        self.fs.arm(Fault { times: Times::Always, name_contains, ..fault });
+    }
+
+    /// Asks for what cannot be had.
+    fn fail(&self, wanted: &KeyspaceOptions, kind: ErrorKind) {
+        let taken = self.database.stats().memory.page_caches;
+        let error = self.database.keyspace(NAME, wanted.clone()).err();
+        let error = error.unwrap_or_else(|| panic!("{wanted:?} is had"));
+        assert_eq!(error.kind(), kind, "{wanted:?}: {error}");
+        self.check_unchanged(taken);
+    }
+
+    /// All is as it was when page caches had so much memory.
+    fn check_unchanged(&self, taken: u64) {
+        self.fs.disarm();
+        assert_eq!(made_of(&self.database), self.is);
+        assert_eq!(self.keyspace.stats().layer, self.is.layer);
+        assert_eq!(self.database.stats().memory.page_caches, taken);
+        self.check();
+        if !self.database.status().is_poisoned {
+            // What it has nobody else may have.
+            let room = MIN_MEMORY_BUDGET as u64 / 2 - taken;
+            let other = Layer::BlockCache { block_size: 4096, pages: (room / 4096) as u32 + 1 };
+            let other = self.database.keyspace("other", KeyspaceOptions::lsm().layer(other));
+            refused(other, ErrorKind::Invalid, "page caches");
+        }
+    }
+
+    /// All is there, and goes by way of the page cache that is counted, if there is one.
+    fn check(&self) {
+        let before = self.database.stats().page_cache;
+        let value = |number: u32| [number as u8; 400];
+        for number in 0..400_u32 {
+            let found = self.keyspace.get(number.to_be_bytes()).unwrap();
+            assert_eq!(found.as_deref(), Some(&value(number)[..]));
+        }
+        assert!(self.database.verify().unwrap().problems.is_empty());
+        if !self.database.status().is_poisoned {
+            self.keyspace.put(7_u32.to_be_bytes(), value(7)).unwrap();
+            self.keyspace.persist().unwrap();
+            let is_cached = self.is.layer.page_cache_pages().is_some();
+            assert_eq!(self.database.stats().page_cache != before, is_cached);
+        }
+    }
+
+    /// Opens the database again, and finds the keyspace made of one of these.
+    fn reopen(self, expected: &[&KeyspaceInfo]) -> Self {
+        let Self { fs, setup, database, keyspace, .. } = self;
+        drop((keyspace, database));
+        let database = setup.open();
+        let keyspace = database.open_keyspace(NAME).unwrap();
+        let is = made_of(&database);
+        assert!(expected.contains(&&is), "{is:?} is not among {expected:?}");
+        let reopened = Self { fs, setup, database, keyspace, is };
+        reopened.check();
+        reopened
+    }
+}
+
+/// What the keyspace is made of now.
+fn made_of(database: &Database) -> KeyspaceInfo {
+    database.keyspaces().into_iter().find(|info| info.name == NAME).unwrap()
+}
+
+#[test]
+fn a_layer_that_cannot_be_had_leaves_all_as_it_was() {
+    for engine in ENGINES {
+        let changing = Changing::new(options(engine).layer(CACHED));
+        let is = changing.is.clone();
+        let others = [
+            Layer::Mmap,
+            Layer::Block { block_size: 512 },
+            Layer::BlockCache { block_size: 512, pages: 70 },
+            Layer::DirectCache { block_size: 4096, pages: 1010 },
+        ];
+        for layer in others {
+            let wanted = options(engine).layer(layer);
+            // Others open their files when they need them.
+            let files = match engine {
+                EngineKind::Skip => ".sorted",
+                EngineKind::Btree => "tree",
+                _ => "",
+            };
+            if !files.is_empty() {
+                for errno in [5, 24] {
+                    changing.arm(Operation::Open, files, errno);
+                    changing.fail(&wanted, ErrorKind::Io);
+                }
+            }
+            if engine == EngineKind::Skip && layer == Layer::Mmap {
+                // In the footer, which is read first, and by itself.
+                let name_contains = files.to_owned();
+                let flip = Fault::new(Operation::Read, Effect::Flip(200));
+                changing.fs.arm(Fault { name_contains, ..flip });
+                changing.fail(&wanted, ErrorKind::Corruption);
+            }
+            changing.arm(Operation::Write, "catalog", 28);
+            changing.fail(&wanted, ErrorKind::NoSpace);
+        }
+        let changing = changing.reopen(&[&is]);
+        let mapped = options(engine).layer(Layer::Mmap);
+        changing.database.keyspace(NAME, mapped.clone()).unwrap();
+        assert_eq!(changing.database.stats().memory.page_caches, 0);
+        let next = made_of(&changing.database);
+        assert_eq!(next.layer, Layer::Mmap);
+        // And back, which makes the cache anew; but it is not known whether the catalog says so.
+        let changing = changing.reopen(&[&next]);
+        changing.arm(Operation::Write, "catalog", 5);
+        changing.fail(&options(engine).layer(CACHED), ErrorKind::Io);
+        assert!(changing.database.status().is_poisoned);
+        changing.reopen(&[&next, &is]);
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_cached_leave_all_as_it_was() {
+    let tree = || options(EngineKind::Btree);
+    let changing = Changing::new(tree().max_cached_pages(20).layer(CACHED));
+    let is = changing.is.clone();
+    let wanted = tree().max_cached_pages(24);
+    changing.arm(Operation::Open, "tree", 24);
+    changing.fail(&wanted, ErrorKind::Io);
+    changing.arm(Operation::Write, "catalog", 28);
+    changing.fail(&wanted, ErrorKind::NoSpace);
+    // Of two changes none is made when the first or the second fails.
+    let both = wanted.layer(Layer::Mmap);
+    changing.arm(Operation::Write, "catalog", 28);
+    changing.fail(&both, ErrorKind::NoSpace);
+    let taken = changing.database.stats().memory.page_caches;
+    let open = Fault::new(Operation::Open, Effect::Fail(Errno::Raw(24)));
+    let open = Fault { name_contains: "tree".into(), ..open };
+    let mut failed = 0;
+    loop {
+        changing.fs.arm(Fault { after: failed, ..open.clone() });
+        match changing.database.keyspace(NAME, both.clone()) {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
+        }
+        changing.check_unchanged(taken);
+        failed += 1;
+    }
+    assert!(failed >= 2);
+    changing.fs.disarm();
+    let next = made_of(&changing.database);
+    assert_eq!(next.options, is.options.layer(Layer::Mmap).max_cached_pages(24));
+    assert_eq!(changing.database.stats().memory.page_caches, 24 * 4096);
+    changing.reopen(&[&next]);
+
+    let lsm = || options(EngineKind::Lsm);
+    let changing = Changing::new(lsm().layer(CACHED));
+    let is = changing.is.clone();
+    changing.arm(Operation::Write, "catalog", 28);
+    changing.fail(&lsm().layer(Layer::Mmap).data_block_size(16 << 10), ErrorKind::NoSpace);
+    changing.reopen(&[&is]);
+}
+
+#[test]
+fn who_only_reads_may_change_options_to_and_fro() {
+    for engine in [EngineKind::Btree, EngineKind::Lsm] {
+        let with = |size| match engine {
+            EngineKind::Btree => options(engine).max_cached_pages(size / 1024),
+            _ => options(engine).data_block_size(size),
+        };
+        let Changing { setup, database, keyspace, .. } = Changing::new(with(8192));
+        drop(keyspace);
+        database.close().unwrap();
+        let database = setup.builder().read_only(true).open().unwrap();
+        let is = made_of(&database);
+        let taken = database.stats().memory.page_caches;
+        for _ in 0..2 {
+            database.keyspace(NAME, with(16384).layer(Layer::Mmap)).unwrap();
+            assert_ne!(made_of(&database), is, "{engine}");
+            database.keyspace(NAME, with(8192).layer(Layer::Positional)).unwrap();
+            assert_eq!(made_of(&database), is, "{engine}");
+            assert_eq!(database.stats().memory.page_caches, taken);
+        }
+    }
 }
