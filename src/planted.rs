@@ -67,6 +67,9 @@ bugs! {
     SkipRecoverySync,
     /// Segments of the log are let go before all keyspaces have persisted past them. Seen by: crash, model, kill.
     ReuseLogTooSoon,
+    /// Segments that are filled while keyspaces are asked what they have persisted are let go if those that are asked last have persisted
+    /// them. Seen by: model.
+    PassCurrentSegment,
     /// Replaying the log leaves out the first write behind what a keyspace has persisted. Seen by: crash, model, kill.
     ReplayTooLate,
     /// Replaying the log begins with the last write that a keyspace has persisted. Seen by: crash, model.

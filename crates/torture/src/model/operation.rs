@@ -46,6 +46,12 @@ pub(super) enum Operation {
         keyspace: usize,
         len: usize,
     },
+    /// All that has the log is persisted, so that the log lets go of segments, and meanwhile one keyspace fills some, and then another
+    /// one, with so many large values.
+    Relay {
+        keyspaces: [usize; 2],
+        count: usize,
+    },
     /// Many small puts, deletions and gets, as the seed says.
     Mix {
         keyspace: usize,
@@ -163,6 +169,8 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         20 => write().prop_map(Write),
         10 => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
         5 => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
+        3 => (0..LOGGED, 0..LOGGED, 2_usize..8)
+            .prop_map(|(first, second, count)| Relay { keyspaces: [first, second], count }),
         5 => (keyspace(), any::<u64>(), 1_usize..3000)
             .prop_map(|(keyspace, seed, count)| Mix { keyspace, seed, count }),
         2 => (keyspace(), any::<u64>(), 1_usize..300)

@@ -22,6 +22,8 @@ use crate::history::PATH;
 use crate::setting::Setting;
 use crate::threads::{Work, together};
 
+/// Bytes of the values of a relay: two fill a segment of the log while those are small.
+const RELAYED: usize = 100_000;
 /// How many writes a fill makes.
 const FILL: usize = 64;
 /// How many keys there are for small writes and reads.
@@ -192,6 +194,7 @@ impl World {
         self.figures.operations += match operation {
             Operation::Batch(writes, _) => writes.len().max(1) as u64,
             Operation::Fill { .. } => FILL as u64,
+            Operation::Relay { count, .. } => 2 * *count as u64,
             Operation::Mix { count, .. } => *count as u64,
             Operation::Clients { count, .. } => (CLIENTS * count) as u64,
             Operation::Get { keys, .. } => keys.len() as u64,
@@ -203,6 +206,7 @@ impl World {
             Operation::Write(write) => self.write(std::slice::from_ref(write), None),
             Operation::Batch(writes, durability) => self.write(writes, Some(*durability)),
             Operation::Fill { keyspace, len } => self.fill(*keyspace, *len),
+            Operation::Relay { keyspaces, count } => self.relay(*keyspaces, *count),
             Operation::Mix { keyspace, seed, count } => self.mix(*keyspace, *seed, *count),
             Operation::Clients { keyspace, seed, count } => {
                 self.clients(*keyspace, *seed, *count);
@@ -364,6 +368,23 @@ impl World {
             let key = format!("fill {:02}", (number * 37) % FILL).into_bytes();
             self.write(&[(keyspace, Change::Put(key, len))], None);
         }
+    }
+
+    fn relay(&mut self, keyspaces: [usize; 2], count: usize) {
+        for keyspace in 0..LOGGED {
+            self.keyspace(keyspace).persist().unwrap();
+            self.persisted(keyspace);
+        }
+        for keyspace in keyspaces {
+            for number in 0..count {
+                let key = format!("relay {number:02}").into_bytes();
+                self.write(&[(keyspace, Change::Put(key, RELAYED))], None);
+            }
+        }
+        self.keyspace(keyspaces[1]).persist().unwrap();
+        self.persisted(keyspaces[1]);
+        self.open().database.flush_log().unwrap();
+        self.logged.write_out();
     }
 
     fn clients(&mut self, keyspace: usize, seed: u64, count: usize) {
