@@ -92,8 +92,10 @@ pub(super) struct Space {
     /// By the version of the newest tree that was read and has them when that was looked at last; the largest number if it was not yet.
     pending: BTreeMap<u64, Vec<Given>>,
     births: Births,
-    /// Taken since the last checkpoint.
+    /// Taken since the last checkpoint: runs, and how many pages they have, which is asked with each change. Where free pages
+    /// lie apart, each one is a run.
     taken: Vec<(u64, u64)>,
+    taken_pages: u64,
     /// Where the file ended then.
     last_end: u64,
     /// Given up since then.
@@ -109,8 +111,18 @@ impl Space {
         let (taken, given, pending) = (Vec::new(), Vec::new(), BTreeMap::new());
         let several = free.iter().filter(|(_, count)| **count > 1);
         let by_len = several.map(|(&page, &count)| (count, page)).collect();
-        let births = Births::default();
-        Self { end, floor: 0, free, by_len, pending, births, taken, last_end: end, given }
+        Self {
+            end,
+            floor: 0,
+            free,
+            by_len,
+            pending,
+            births: Births::default(),
+            taken,
+            taken_pages: 0,
+            last_end: end,
+            given,
+        }
     }
 
     /// From now on, takes no page before `floor`.
@@ -146,7 +158,7 @@ impl Space {
 
     /// Pages taken since the last checkpoint.
     pub(super) fn taken(&self) -> u64 {
-        self.taken.iter().map(|(_, count)| count).sum()
+        self.taken_pages
     }
 
     /// Takes `count` pages in a row for the tree of `version`; the file may have to grow for them.
@@ -177,6 +189,7 @@ impl Space {
             Some((at, len)) if *at + *len == page => *len += count,
             _ => self.taken.push((page, count)),
         }
+        self.taken_pages += count;
         self.births.add(page, count, version);
         page
     }
@@ -229,6 +242,7 @@ impl Space {
     /// The checkpoint is safe: what was given up for it is free when its readers are gone.
     pub(super) fn commit(&mut self) {
         self.taken.clear();
+        self.taken_pages = 0;
         self.last_end = self.end;
         if !self.given.is_empty() {
             self.pending.entry(UNKNOWN).or_default().append(&mut self.given);
@@ -238,6 +252,7 @@ impl Space {
     /// The checkpoint failed: all is as it was after the last one.
     pub(super) fn roll_back(&mut self) {
         self.given.clear();
+        self.taken_pages = 0;
         for (page, count) in std::mem::take(&mut self.taken) {
             self.free_run(page, count);
         }
@@ -387,11 +402,14 @@ mod tests {
             let mut saved = pages.clone();
             // The newest tree is read, and those that somebody holds.
             let (mut version, mut held, mut is_noted) = (1, Vec::new(), false);
+            // How many pages were taken since the last checkpoint.
+            let mut taken = 0;
             for (step, count) in steps {
                 match step {
                     0..5 => {
                         let lowest = space.floor.min(space.end());
                         let page = space.take(count, version + 1);
+                        taken += count;
                         prop_assert!(page >= lowest);
                         pages.resize(pages.len().max(space.end() as usize), Use::Free);
                         for page in page..page + count {
@@ -413,6 +431,7 @@ mod tests {
                     9 | 10 => {
                         version += 1;
                         space.commit();
+                        taken = 0;
                         let read: Vec<u64> = held.iter().copied().chain([version]).collect();
                         space.release(&read, version);
                         let has = |born: u64, end: u64| read.iter().any(|read| (born..end).contains(read));
@@ -429,6 +448,7 @@ mod tests {
                     }
                     11 => {
                         space.roll_back();
+                        taken = 0;
                         pages = saved.clone();
                     }
                     14 => space.take_from((count - 1) * 7),
@@ -440,6 +460,7 @@ mod tests {
                     },
                     _ => {
                         space.commit();
+                        taken = 0;
                         version += 1;
                         let last = space.end();
                         space.cut_end();
@@ -457,6 +478,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(space.end() as usize, pages.len());
+                prop_assert_eq!(space.taken(), taken);
                 let unused = pages.iter().filter(|page| !page.is_taken()).count() as u64;
                 prop_assert_eq!(space.unused(), unused);
                 let free = pages.iter().filter(|&&page| page == Use::Free).count() as u64;
@@ -480,5 +502,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A checkpoint asks with each of its changes how many pages it has taken. Were the runs added up each time, it would
+    /// look at twenty thousand million of them here.
+    #[test]
+    fn pages_that_lie_apart_are_counted_as_they_are_taken() {
+        const COUNT: u64 = 200_000;
+        let apart = (1..=COUNT).map(|at| (2 * at, 1)).collect();
+        let mut space = Space::new(2 * COUNT + 2, apart);
+        for taken in 1..=COUNT {
+            assert_eq!(space.take(1, 1), 2 * taken);
+            assert_eq!(space.taken(), taken);
+        }
+        assert_eq!(space.taken.len() as u64, COUNT, "no two are neighbours");
+        space.roll_back();
+        assert_eq!((space.taken(), space.free()), (0, COUNT));
     }
 }
