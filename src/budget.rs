@@ -5,7 +5,8 @@
 //! | memtables, with memory that waits for the next ones | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | page caches of file layers and of B+ trees | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
 //! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
-//! | open tables (index, filter) | up to 7/8 of what is left | tables not lately used are closed |
+//! | inner nodes that B+ trees keep beside the block cache | up to 1/8 of what is left, of which a tree takes no more than it leaves to others | they are looked up in the block cache |
+//! | open tables (index, filter) | up to 7/8 of what is left then | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
 //! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
 
@@ -49,6 +50,7 @@ pub(crate) struct Budget {
     used_by_memtables: AtomicUsize,
     used_by_indexes: AtomicUsize,
     page_caches: AtomicUsize,
+    used_by_nodes: AtomicUsize,
     /// No more than one memtable takes, and all memtables have room for.
     spare: Spare,
 }
@@ -142,6 +144,7 @@ impl Budget {
             used_by_memtables: AtomicUsize::new(0),
             used_by_indexes: AtomicUsize::new(0),
             page_caches: AtomicUsize::new(0),
+            used_by_nodes: AtomicUsize::new(0),
             spare: Spare::default(),
         }
     }
@@ -232,18 +235,58 @@ impl Budget {
         self.indexes_used() >= self.total / 2 - self.page_caches().min(self.total / 4)
     }
 
-    /// Bytes that open tables and the block cache may take together now: what memtables and indexes leave, with
+    /// Bytes that open tables and the block cache may take together now: what memtables, indexes and inner nodes leave, with
     /// room for one more memtable to grow before this is asked again.
     pub(crate) fn for_reads(&self) -> usize {
         let writes = (self.memtables_used() + self.memtable).min(self.memtables);
-        (self.total / 16 * 15 - writes).saturating_sub(self.page_caches() + self.indexes_used())
+        let others = self.page_caches() + self.indexes_used() + self.nodes_used();
+        (self.total / 16 * 15 - writes).saturating_sub(others)
+    }
+
+    /// What is left for reads whatever memtables take.
+    fn left(&self) -> usize {
+        let reads = self.total / 16 * 15 - self.memtables;
+        reads.saturating_sub(self.page_caches() + self.indexes_used())
+    }
+
+    /// All inner nodes that B+ trees keep beside the block cache.
+    fn nodes(&self) -> usize {
+        self.left() / 8
+    }
+
+    /// What all trees have then, if one that has `own` bytes may have `bytes` more while all have `used`. It may as long as it leaves as
+    /// much to the others: so whichever is read first, none is without.
+    fn nodes_with(&self, used: usize, own: usize, bytes: usize) -> Option<usize> {
+        let sum = used + bytes;
+        let left = self.nodes().checked_sub(sum)?;
+        (own + bytes <= left).then_some(sum)
+    }
+
+    /// Whether a tree that keeps inner nodes of `own` bytes may keep `bytes` more now.
+    pub(crate) fn has_room_for_nodes(&self, own: usize, bytes: usize) -> bool {
+        self.nodes_with(self.nodes_used(), own, bytes).is_some()
+    }
+
+    /// Takes memory for `bytes` more of inner nodes that a tree keeps, which has `own` already; false if there is none for it.
+    pub(crate) fn take_nodes(&self, own: usize, bytes: usize) -> bool {
+        let take = |used| self.nodes_with(used, own, bytes);
+        self.used_by_nodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Gives back memory that was taken for inner nodes.
+    pub(crate) fn give_nodes(&self, bytes: usize) {
+        self.used_by_nodes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that inner nodes take which B+ trees keep beside the block cache.
+    pub(crate) fn nodes_used(&self) -> usize {
+        self.used_by_nodes.load(Ordering::Relaxed)
     }
 
     /// All indexes and filters of open tables. To open a table again for a get costs more than many a block that is not in
     /// the cache, so that gets the rest. What memtables may take is theirs, so that tables fit when they do.
     pub(crate) fn tables(&self) -> usize {
-        let reads = self.total / 16 * 15 - self.memtables;
-        reads.saturating_sub(self.page_caches() + self.indexes_used()) / 8 * 7
+        self.left().saturating_sub(self.nodes_used()) / 8 * 7
     }
 
     /// Bytes that page caches have been given.
@@ -295,6 +338,36 @@ mod tests {
         let first = [(128, 64), (1024, 128), (2048, 256), (2176, 256), (4096, 512), (8192, 1024)];
         assert_eq!(sizes[..6], first);
         assert_eq!(sizes[6..], [(65536, 1024), (131_072, 1024)]);
+    }
+
+    #[test]
+    fn trees_keep_no_more_than_they_leave_to_others() {
+        let budget = Arc::new(Budget::new(16 << 20));
+        let (reads, tables) = (budget.for_reads(), budget.tables());
+        let most = (9 << 20) / 8;
+        let mut all = Vec::new();
+        for tree in 1..=4 {
+            let mut own = 0;
+            while budget.has_room_for_nodes(own, 1000) {
+                assert!(budget.take_nodes(own, 1000));
+                own += 1000;
+            }
+            assert!(!budget.take_nodes(own, 1000));
+            all.push(own);
+            let left = most - budget.nodes_used();
+            assert!(left >= own && left < own + 2000, "{left} are left by tree {tree}: {all:?}");
+        }
+        let used: usize = all.iter().sum();
+        assert_eq!((budget.nodes_used(), budget.for_reads()), (used, reads - used));
+        assert!(used <= most && budget.tables() < tables);
+        // A page cache that comes later gets what it asks for, and trees keep no more.
+        let cache = PageMemory::new(&budget, 8 << 20).unwrap();
+        assert!(!budget.has_room_for_nodes(0, 1) && !budget.take_nodes(0, 1));
+        assert!(budget.for_reads() > 0 && budget.tables() == 0);
+        drop(cache);
+        all.into_iter().for_each(|own| budget.give_nodes(own));
+        assert_eq!((budget.nodes_used(), budget.for_reads()), (0, reads));
+        assert!(!budget.take_nodes(0, most) && !budget.take_nodes(most, 1));
     }
 
     #[test]

@@ -742,7 +742,7 @@ impl Inner {
             budget: budget.total as u64,
             memtables: budget.memtables_used() as u64,
             block_cache: self.shared.blocks.memory(),
-            tables: self.shared.open_files.memory() as u64,
+            tables: (self.shared.open_files.memory() + budget.nodes_used()) as u64,
             indexes: budget.indexes_used() as u64,
             page_caches: budget.page_caches() as u64,
         }

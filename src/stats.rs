@@ -51,7 +51,7 @@ pub struct MemoryStats {
     pub memtables: u64,
     /// Blocks, and nodes of B+ trees, in the block cache.
     pub block_cache: u64,
-    /// Indexes and filters of open tables.
+    /// Indexes and filters of open tables, links of sorted files, and inner nodes that B+ trees keep beside the block cache.
     pub tables: u64,
     /// Indexes of hash keyspaces.
     pub indexes: u64,

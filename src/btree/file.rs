@@ -13,10 +13,11 @@
 
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::ahead::Ahead;
+use super::kept::Kept;
 use super::node::{self, Pointer};
 use crate::base::prefetch::prefetch;
 use crate::base::{Slice, View, checksum};
@@ -49,8 +50,8 @@ pub(super) struct PageFile {
     /// Which pages have begun a node that passed the check since they were last written, a bit each. Read again, its
     /// checksum is checked, unless the file lends its bytes: those have not gone.
     checked: Chunks<Box<[AtomicU64]>>,
-    /// Bytes of inner nodes that trees may still keep, beside the cache.
-    room: AtomicUsize,
+    /// Memory for inner nodes that trees keep beside the cache.
+    pub(super) kept: Kept,
     /// The database's lock.
     lock: Option<Weak<LockGuard>>,
     /// How many times a node was asked for.
@@ -134,12 +135,12 @@ impl PageFile {
         identity: u64,
         page_size: usize,
         cache: Arc<BlockCache>,
-        most_kept: usize,
+        kept: Kept,
     ) -> Self {
         Self {
             copies: file.shares(),
             out,
-            room: AtomicUsize::new(most_kept),
+            kept,
             lock: None,
             file,
             path: path.to_path_buf(),
@@ -175,17 +176,6 @@ impl PageFile {
     #[inline]
     pub(super) fn offset(&self, page: u64) -> u64 {
         page * self.page_size as u64
-    }
-
-    /// Takes room for inner nodes of so many bytes that a tree keeps beside the cache; false if there is none.
-    pub(super) fn take_room(&self, bytes: usize) -> bool {
-        let take = |room: usize| room.checked_sub(bytes);
-        self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
-    }
-
-    /// Gives back room that was taken.
-    pub(super) fn give_room(&self, bytes: usize) {
-        self.room.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Nodes asked for, and nodes read from the file.
@@ -358,10 +348,10 @@ impl PageFile {
         Error::corruption(&self.path, self.offset(at.page()), what)
     }
 
-    /// Bytes of memory that looking after the cached pages takes, without these.
+    /// Bytes of memory that inner nodes take which trees keep, and looking after the cached pages, without these.
     pub(super) fn memory(&self) -> usize {
         let bits = self.checked.made().map(|bits| size_of_val(&**bits)).sum::<usize>();
-        self.cached.made().map(|blocks| blocks.memory()).sum::<usize>() + bits
+        self.cached.made().map(|blocks| blocks.memory()).sum::<usize>() + bits + self.kept.used()
     }
 
     fn range(&self, at: Pointer) -> Range<u64> {

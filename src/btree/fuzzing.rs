@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::cursor::TreeCursor;
 use super::file::PageFile;
+use super::kept::Kept;
 use super::meta::{FreeList, Meta};
 use super::node::{self, Inner, Leaf, Pointer, Stored};
 use super::root::Root;
@@ -158,7 +159,8 @@ fn verified(bytes: &[u8]) -> Vec<VerifyReport> {
         let opened = writer::open(&fs, dir, Access::Read, layer, identity);
         let Ok((file, page_size, meta)) = opened else { continue };
         let (out, cache) = (Arc::clone(&file), Arc::new(BlockCache::new(cache)));
-        let file = PageFile::new(file, out, &path, identity, page_size, cache, most_kept);
+        let kept = Kept::of_its_own(most_kept);
+        let file = PageFile::new(file, out, &path, identity, page_size, cache, kept);
         let file = Arc::new(file);
         let Ok(root) = Root::new(meta.persisted, meta.top, file, meta.pages) else { continue };
         used(&root);

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use super::ahead::Ahead;
 use super::file::{Lent, Node, PageFile};
 use super::meta::Top;
-use super::node::{Inner, Leaf, Parts, Pointer, Stored};
-use crate::base::{Seqno, Slice, View};
+use super::node::{self, Inner, Leaf, Parts, Pointer, Stored};
+use crate::base::{Seqno, Slice};
 use crate::error::{Error, Result};
 use crate::vfs::{BatchReader, ReadRequest};
 
@@ -37,19 +37,21 @@ pub(super) struct Root {
 
 /// An inner node that is kept in memory, and those below it that are: the way down needs no look into the cache.
 struct Branch {
-    node: View,
+    /// A copy: who has it for long must not hold on to a frame of the cache, which counts it, too.
+    node: Box<[u8]>,
     children: Box<[OnceLock<Box<Branch>>]>,
 }
 
 impl Branch {
-    fn new(node: View) -> Box<Self> {
-        let children = (0..=Inner::new(&node).len()).map(|_| OnceLock::new()).collect();
-        Box::new(Self { node, children })
+    fn new(node: &[u8]) -> Box<Self> {
+        let children = (0..=Inner::new(node).len()).map(|_| OnceLock::new()).collect();
+        Box::new(Self { node: node[..node::used(node)].into(), children })
     }
 
-    /// Bytes of memory it takes.
-    fn memory(&self) -> usize {
-        self.node.len() + size_of_val(&*self.children) + size_of::<Self>()
+    /// Bytes of memory that it takes to keep this node.
+    fn memory(node: &[u8]) -> usize {
+        let children = (Inner::new(node).len() + 1) * size_of::<OnceLock<Box<Self>>>();
+        node::used(node) + children + size_of::<Self>()
     }
 }
 
@@ -208,14 +210,26 @@ impl Root {
         at: Pointer,
         level: u8,
     ) -> Result<Option<&'a Branch>> {
-        let Node::Own(node) = self.node(at, level)? else { return Ok(None) };
-        let branch = Branch::new(node);
-        let memory = branch.memory();
-        if !self.file.take_room(memory) {
+        // Most nodes take about a page. Where all is taken, each get comes here.
+        if !self.file.kept.has_room(self.file.page_size()) {
             return Ok(None);
         }
-        self.kept.fetch_add(memory, Ordering::Relaxed);
-        Ok(Some(place.get_or_init(|| branch)))
+        let node = self.node(at, level)?;
+        let memory = Branch::memory(&node);
+        if !self.file.kept.take(memory) {
+            return Ok(None);
+        }
+        let mut is_new = false;
+        let branch = place.get_or_init(|| {
+            is_new = true;
+            Branch::new(&node)
+        });
+        if is_new {
+            self.kept.fetch_add(memory, Ordering::Relaxed);
+        } else {
+            self.file.kept.give(memory);
+        }
+        Ok(Some(branch))
     }
 
     /// The values of `keys`, in their order. Nodes that have to be read are read together, level by level.
@@ -298,7 +312,7 @@ impl Root {
         if let Some(lent) = &self.lent
             && let Some(bytes) = lent.get(self.file.offset(at.page()) as usize..)
         {
-            super::node::prefetch(&bytes[..bytes.len().min(self.file.page_size())]);
+            node::prefetch(&bytes[..bytes.len().min(self.file.page_size())]);
         }
     }
 
@@ -320,6 +334,6 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        self.file.give_room(*self.kept.get_mut());
+        self.file.kept.give(*self.kept.get_mut());
     }
 }

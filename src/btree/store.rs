@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use super::changes::Changes;
 use super::cursor::TreeCursor;
 use super::file::PageFile;
+use super::kept::Kept;
 use super::meta::Meta;
 use super::node::Pointer;
 use super::rewrite::{Source, Which};
@@ -46,9 +47,7 @@ use crate::vfs::{Access, Layer};
 /// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.
 const STEP_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 const STEP_SHARE: u64 = 16;
-/// Inner nodes are kept beside the database's cache in this share of the memory budget, beside a keyspace's own in this
-/// share of that.
-const KEPT_SHARE: usize = 32;
+/// Inner nodes are kept beside a keyspace's own cache in this share of that.
 const KEPT_SHARE_OF_OWN: u32 = 2;
 /// The share of the file that may be free when all has been written anew.
 const LEFT_SHARE: u64 = 64;
@@ -213,10 +212,10 @@ impl Store {
             return Err(Error::corruption(&writer::path(dir), 12, what));
         }
         let most_cached = options.max_cached_pages;
-        let (blocks, most_kept) = cache_for(&context, page_size, most_cached);
+        let (blocks, kept) = cache_for(&context, page_size, most_cached);
         let path = writer::path(dir);
         let out = writer::out(fs, dir, access, layer, &file)?;
-        let file = PageFile::new(file, out, &path, context.identity, page_size, blocks, most_kept);
+        let file = PageFile::new(file, out, &path, context.identity, page_size, blocks, kept);
         let file = Arc::new(file.locked_by(&context.lock));
         let (writer, root) = Writer::new(file, meta, Arc::clone(&context.host))?;
         let memtables = Memtables::new(MemtableKind::default(), &context.budget);
@@ -622,8 +621,8 @@ impl Store {
         let file = fs.open(&path, access, layer)?;
         let out = writer::out(fs, &self.context.dir, access, layer, &file)?;
         let (identity, page_size) = (old.identity(), old.page_size());
-        let (blocks, most_kept) = cache_for(&self.context, page_size, most_cached);
-        let file = PageFile::new(file, out, &path, identity, page_size, blocks, most_kept);
+        let (blocks, kept) = cache_for(&self.context, page_size, most_cached);
+        let file = PageFile::new(file, out, &path, identity, page_size, blocks, kept);
         let file = Arc::new(file.locked_by(&self.context.lock));
         let seqno = self.state.load().root.seqno;
         let root = writer.set_file(file, seqno)?;
@@ -649,18 +648,21 @@ fn memory_for(context: &Context, options: TreeOptions) -> Result<PageMemory> {
     PageMemory::new(&context.budget, bytes)
 }
 
-/// The cache of a keyspace: the database's, or one of its own. And how many bytes of inner nodes are kept beside it.
+/// The cache of a keyspace: the database's, or one of its own. And memory for the inner nodes that are kept beside it.
 fn cache_for(
     context: &Context,
     page_size: usize,
     most_cached: Option<u32>,
-) -> (Arc<BlockCache>, usize) {
+) -> (Arc<BlockCache>, Kept) {
     match most_cached {
-        None => (Arc::clone(&context.blocks), context.budget.total / KEPT_SHARE),
+        None => {
+            let kept = Kept::shared(&context.budget, &context.open_files);
+            (Arc::clone(&context.blocks), kept)
+        }
         Some(pages) => {
             let kept = pages / KEPT_SHARE_OF_OWN;
             let cache = BlockCache::of_blocks(u64::from(pages - kept), page_size);
-            (Arc::new(cache), kept as usize * page_size)
+            (Arc::new(cache), Kept::of_its_own(kept as usize * page_size))
         }
     }
 }

@@ -512,3 +512,88 @@ fn a_cache_that_fits_the_budget_is_not_counted_twice_when_it_is_made_anew() {
     db.keyspace("tree", options(800).layer(Layer::Block { block_size: 4096 })).unwrap();
     assert_eq!(keyspace.get("a").unwrap().unwrap(), *b"b");
 }
+
+/// However many trees there are, and whoever is read first.
+#[test]
+fn inner_nodes_that_trees_keep_have_one_bound() {
+    /// An 8th of what memtables leave.
+    const MOST: u64 = (8 << 20) / 16 * 9 / 8;
+    let db = open(&MemoryFs::new());
+    let kept = || db.stats().memory.tables;
+    let names: Vec<_> = (0..6).map(|number| format!("tree {number}")).collect();
+    let key = |number: u32| format!("{:05}{}{}", number / 3, "k".repeat(900), number % 3);
+    let open_all = |options: &KeyspaceOptions| -> Vec<Keyspace> {
+        names.iter().map(|name| db.keyspace(name, options.clone()).unwrap()).collect()
+    };
+    let trees = open_all(&KeyspaceOptions::btree());
+    for tree in &trees {
+        (0..1500).for_each(|number| tree.put(key(number), "value").unwrap());
+        tree.persist().unwrap();
+    }
+    let inner_nodes = |tree: &Keyspace| tree.stats().tree.unwrap().inner_nodes * 4096;
+    assert!(trees.iter().map(inner_nodes).sum::<u64>() > 2 * MOST);
+    let read = |tree: &Keyspace| {
+        (0..1500).for_each(|number| assert!(tree.get(key(number)).unwrap().is_some()));
+    };
+    let booked = |tree: &Keyspace| {
+        let before = (kept(), tree.stats().memory_bytes);
+        read(tree);
+        let now = (kept(), tree.stats().memory_bytes);
+        assert_eq!(now.0 - before.0, now.1 - before.1, "the tree says that it has it");
+        now.0
+    };
+    assert_eq!(kept(), 0);
+    let first = booked(&trees[0]);
+    assert!((MOST / 4..=MOST / 2).contains(&first), "no more than it leaves to others: {first}");
+    for tree in &trees[1..5] {
+        let before = kept();
+        let after = booked(tree);
+        assert!(after > before && after <= MOST, "{after}");
+    }
+    assert!(kept() > MOST / 2);
+    // What is read again is there, and what finds no room is read nevertheless.
+    let before = kept();
+    trees[..5].iter().for_each(read);
+    assert!((before..=MOST).contains(&kept()));
+    // Trees that are gone keep nothing.
+    let before = kept();
+    trees[0].clear().unwrap();
+    db.settle().unwrap();
+    assert!(kept() <= before - first);
+    open_all(&KeyspaceOptions::btree().layer(Layer::Mmap));
+    trees[1..].iter().for_each(read);
+    assert_eq!(kept(), 0, "what is lent is not kept");
+    open_all(&KeyspaceOptions::btree().layer(Layer::Positional));
+    trees[1..].iter().for_each(read);
+    assert!(kept() > MOST / 2);
+    // Cursors have the trees of before, with all that those keep.
+    let cursors: Vec<_> = trees.iter().map(|tree| tree.cursor().unwrap()).collect();
+    open_all(&KeyspaceOptions::btree().max_cached_pages(16));
+    assert!(kept() > MOST / 2);
+    drop(cursors);
+    assert_eq!(kept(), 0);
+    trees[1..].iter().for_each(read);
+    assert_eq!(kept(), 0, "it is booked with their own caches");
+}
+
+/// Several who come to a node at once keep one of it.
+#[test]
+fn what_readers_keep_at_once_is_booked_once() {
+    let db = open(&MemoryFs::new());
+    let tree = keyspace(&db);
+    let key = |number: u32| format!("{:05}{}{}", number / 3, "k".repeat(900), number % 3);
+    (0..300).for_each(|number| tree.put(key(number), "value").unwrap());
+    tree.persist().unwrap();
+    let read = || (0..300).for_each(|number| assert!(tree.get(key(number)).unwrap().is_some()));
+    let kept = || db.stats().memory.tables;
+    read();
+    let alone = kept();
+    assert!(alone > 0);
+    for _ in 0..20 {
+        db.keyspace("tree", KeyspaceOptions::btree().layer(Layer::Mmap)).unwrap();
+        assert_eq!(kept(), 0);
+        db.keyspace("tree", KeyspaceOptions::btree().layer(Layer::Positional)).unwrap();
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(read))));
+        assert_eq!(kept(), alone);
+    }
+}

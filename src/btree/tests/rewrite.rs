@@ -11,6 +11,7 @@ use crate::base::{Kind, Seqno, Trailer};
 use crate::btree::changes::Changes;
 use crate::btree::cursor::TreeCursor;
 use crate::btree::file::PageFile;
+use crate::btree::kept::Kept;
 use crate::btree::meta::{Counts, Top};
 use crate::btree::node::Pointer;
 use crate::btree::rewrite::{Rewritten, Source, Which};
@@ -75,7 +76,7 @@ impl Tree {
             IDENTITY,
             page_size,
             cache,
-            0,
+            Kept::of_its_own(0),
         );
         Writer::new(Arc::new(file), meta, Arc::new(Nobody)).unwrap()
     }
