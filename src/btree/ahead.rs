@@ -4,6 +4,7 @@
 //! second leaf in a row begins a run.
 
 use super::file::PageFile;
+use super::in_use::InUse;
 use super::node::Pointer;
 use crate::base::View;
 use crate::error::Result;
@@ -21,14 +22,14 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// The bytes of the leaf at `at`, not yet checked, of a tree in the first `end` pages of the file.
-    pub(super) fn read(&mut self, file: &PageFile, at: Pointer, end: u64) -> Result<View> {
+    /// The bytes of the leaf at `at`, not yet checked, of a tree that has `pages`.
+    pub(super) fn read(&mut self, file: &PageFile, at: Pointer, pages: &InUse) -> Result<View> {
         let follows = at.page() == self.next;
         self.next = at.page() + at.pages();
         if let Some(bytes) = self.held(file, at) {
             return Ok(bytes);
         }
-        let last = (at.page() + RUN / file.page_size() as u64).min(end);
+        let last = (at.page() + RUN / file.page_size() as u64).min(pages.end());
         if follows && last > at.page() + at.pages() {
             // What lies behind the leaf may not be readable, and need not be.
             self.run = file.read_pages(at.page()..last).ok().map(|run| (at.page(), run));

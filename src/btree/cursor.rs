@@ -252,7 +252,7 @@ impl TreeCursor {
         if !parts.is_inline
             && let Stored::Overflow { at, len } = leaf.value(index)
         {
-            self.overflow = Some(self.root.file.overflow(at, len)?);
+            self.overflow = Some(self.root.overflow(at, len)?);
         }
         self.parts = parts;
         (self.index, self.is_valid) = (index, true);

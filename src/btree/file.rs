@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::ahead::Ahead;
+use super::in_use::InUse;
 use super::kept::Kept;
 use super::node::{self, Pointer};
 use crate::base::prefetch::prefetch;
@@ -307,15 +308,20 @@ impl PageFile {
         }
     }
 
-    /// The leaf at `at` in a tree of the first `end` pages, for those who read one leaf behind the other: it is not
+    /// The leaf at `at` in a tree that has `pages`, for those who read one leaf behind the other: it is not
     /// cached for them.
-    pub(super) fn leaf_past_cache(&self, at: Pointer, end: u64, ahead: &mut Ahead) -> Result<View> {
+    pub(super) fn leaf_past_cache(
+        &self,
+        at: Pointer,
+        pages: &InUse,
+        ahead: &mut Ahead,
+    ) -> Result<View> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let cached = self.cached.get(at.page()).and_then(|(blocks, index)| blocks.peek(index));
         let view = match cached {
             Some(view) => view,
             None => {
-                let view = ahead.read(self, at, end)?;
+                let view = ahead.read(self, at, pages)?;
                 self.check(&view, at)?;
                 view
             }

@@ -162,9 +162,11 @@ fn verified(bytes: &[u8]) -> Vec<VerifyReport> {
         let kept = Kept::of_its_own(most_kept);
         let file = PageFile::new(file, out, &path, identity, page_size, cache, kept);
         let file = Arc::new(file);
-        let Ok(root) = Root::new(meta.persisted, meta.top, file, meta.pages) else { continue };
+        let space = space(&file, &meta);
+        let unused = space.as_ref().and_then(Space::list);
+        let space = space.unwrap_or_else(|| Space::new(meta.pages, BTreeMap::new()));
+        let Ok(root) = Root::new(meta.persisted, meta.top, file, &space) else { continue };
         used(&root);
-        let unused = unused(&root, &meta);
         let mut report = VerifyReport::default();
         verify(&Subject { root, meta, unused }, &mut report);
         reports.push(report);
@@ -172,16 +174,16 @@ fn verified(bytes: &[u8]) -> Vec<VerifyReport> {
     reports
 }
 
-/// The list of pages that are free, if there can be such a list.
-fn unused(root: &Root, meta: &Meta) -> Option<Vec<u8>> {
+/// What the list of free pages says, if there can be such a list.
+fn space(file: &PageFile, meta: &Meta) -> Option<Space> {
     let runs = match meta.free {
         None => BTreeMap::new(),
         Some(FreeList { page, len }) => {
             let at = Pointer::new(page, 1, meta.generation);
-            Space::read_list(&root.file.overflow(at, len).ok()?, meta.pages)?
+            Space::read_list(&file.overflow(at, len).ok()?, meta.pages)?
         }
     };
-    Space::new(meta.pages, runs).list()
+    Some(Space::new(meta.pages, runs))
 }
 
 /// Reads a tree in all ways.

@@ -512,7 +512,7 @@ impl<'a, 'p, C: EntryCursor> Rewrite<'a, 'p, C> {
     fn push(&mut self, key: &[u8], value: Stored<'_>) -> Result<()> {
         let value = match self.value_to_move(value) {
             Some((at, len)) if !self.stopped => {
-                let bytes = self.root.file.overflow(at, len)?;
+                let bytes = self.root.overflow(at, len)?;
                 self.pages.give_overflow(at, len);
                 Stored::Overflow { at: self.pages.add_overflow(&bytes)?, len }
             }

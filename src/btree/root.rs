@@ -1,15 +1,18 @@
 //! One state of the tree, and reading it.
 //!
-//! Thread safety: never changed; any thread reads. Its pages are not written while it lives.
+//! Thread safety: never changed; any thread reads. Its pages are not written while it lives. They are those that were in use when it was made: nobody
+//! comes to others by it, though its nodes may be made to lead there. What is lent of a file does not change so, nor does it go.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::ahead::Ahead;
-use super::file::{Lent, Node, PageFile};
+use super::file::{Lent, Node, OVERFLOW_HEADER, PageFile};
+use super::in_use::InUse;
 use super::meta::Top;
 use super::node::{self, Inner, Leaf, Parts, Pointer, Stored};
+use super::space::Space;
 use crate::base::{Seqno, Slice};
 use crate::error::{Error, Result};
 use crate::vfs::{BatchReader, ReadRequest};
@@ -23,8 +26,8 @@ pub(super) struct Root {
     pub(super) seqno: Seqno,
     pub(super) top: Option<Top>,
     pub(super) file: Arc<PageFile>,
-    /// Pages of the file when the tree was made.
-    pages: u64,
+    /// The pages that it has.
+    pages: InUse,
     /// All of the file, if it lends its bytes.
     lent: Option<Lent>,
     /// If not: the root node once it has been read, and with it inner nodes below.
@@ -56,14 +59,14 @@ impl Branch {
 }
 
 impl Root {
-    /// The tree of `top` in a file of `pages` pages.
+    /// The tree of `top`, which has just been made, or is that of a file which has just been opened, and has all that is not unused in `space`.
     pub(super) fn new(
         seqno: Seqno,
         top: Option<Top>,
         file: Arc<PageFile>,
-        pages: u64,
+        space: &Space,
     ) -> Result<Arc<Self>> {
-        let lent = file.lend(pages)?;
+        let (lent, pages) = (file.lend(space.end())?, space.in_use());
         let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
         Ok(Arc::new(Self { seqno, top, file, pages, lent, branch, kept, is_closed: false }))
     }
@@ -80,7 +83,8 @@ impl Root {
 
     fn without_file(seqno: Seqno, file: Arc<PageFile>, is_closed: bool) -> Self {
         let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
-        Self { seqno, top: None, file, pages: 0, lent: None, branch, kept, is_closed }
+        let (pages, lent) = (InUse::default(), None);
+        Self { seqno, top: None, file, pages, lent, branch, kept, is_closed }
     }
 
     /// Where a reader begins.
@@ -89,9 +93,24 @@ impl Root {
         if self.is_closed { Err(Error::Closed) } else { Ok(self.top) }
     }
 
+    /// Bytes of memory that knowing its pages takes.
+    pub(super) fn memory(&self) -> usize {
+        self.pages.memory()
+    }
+
+    /// An error unless the tree has all of `count` pages from where `at` leads.
+    #[inline]
+    fn expect_own(&self, at: Pointer, count: u64) -> Result<()> {
+        match self.pages.has_all(at.page(), count) {
+            true => Ok(()),
+            false => Err(self.file.damaged(at, "a pointer leads to pages that are not in use")),
+        }
+    }
+
     /// The node at `at`, which must be one of `level`.
     #[inline]
     pub(super) fn node(&self, at: Pointer, level: u8) -> Result<Node<'_>> {
+        self.expect_own(at, at.pages())?;
         self.file.node(self.lent.as_ref(), at, level)
     }
 
@@ -103,9 +122,19 @@ impl Root {
         ahead: &mut Ahead,
     ) -> Result<Node<'_>> {
         match (&self.lent, level) {
-            (None, 0) => self.file.leaf_past_cache(at, self.pages, ahead).map(Node::Own),
+            (None, 0) => {
+                self.expect_own(at, at.pages())?;
+                self.file.leaf_past_cache(at, &self.pages, ahead).map(Node::Own)
+            }
             _ => self.node(at, level),
         }
+    }
+
+    /// The overflow value of `len` bytes at `at`.
+    pub(super) fn overflow(&self, at: Pointer, len: u64) -> Result<Slice> {
+        let bytes = OVERFLOW_HEADER as u64 + len;
+        self.expect_own(at, bytes.div_ceil(self.file.page_size() as u64))?;
+        self.file.overflow(at, len)
     }
 
     /// The same node, whose keys must be from `lower` on and below `upper`: so nobody who reads all of a damaged tree
@@ -281,6 +310,7 @@ impl Root {
         missing: &[Pointer],
         reader: &BatchReader,
     ) -> Result<Vec<Node<'_>>> {
+        missing.iter().try_for_each(|&at| self.expect_own(at, at.pages()))?;
         let requests: Vec<ReadRequest> = missing.iter().map(|&at| self.file.request(at)).collect();
         let views = reader.read(&requests);
         let mut read = Vec::with_capacity(missing.len());
@@ -322,7 +352,7 @@ impl Root {
         let Some(index) = leaf.find(key) else { return Ok(None) };
         let Parts { payload, is_inline, .. } = leaf.parts(index);
         if !is_inline && let Stored::Overflow { at, len } = leaf.value(index) {
-            return self.file.overflow(at, len).map(Some);
+            return self.overflow(at, len).map(Some);
         }
         Ok(Some(match node {
             // Its page may be used again while the value is still held.

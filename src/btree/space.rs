@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::in_use::InUse;
 use super::node::Pointer;
 use crate::base::varint;
 use crate::planted::{Bug, planted};
@@ -154,6 +155,12 @@ impl Space {
     fn will_be_free(&self) -> impl Iterator<Item = (u64, u64)> {
         let all = self.pending.values().flatten().chain(&self.given);
         all.map(|given| (given.page, given.count))
+    }
+
+    /// The pages that are neither: those of a tree that has just been made, and of the list that its checkpoint wrote.
+    pub(super) fn in_use(&self) -> InUse {
+        let free = self.free.iter().map(|(&page, &count)| (page, count));
+        InUse::all_but(self.end, free.chain(self.will_be_free()))
     }
 
     /// Pages taken since the last checkpoint.
@@ -481,6 +488,9 @@ mod tests {
                 prop_assert_eq!(space.taken(), taken);
                 let unused = pages.iter().filter(|page| !page.is_taken()).count() as u64;
                 prop_assert_eq!(space.unused(), unused);
+                let in_use = space.in_use();
+                let is_right = |(page, used): (usize, &Use)| in_use.has_all(page as u64, 1) == used.is_taken();
+                prop_assert!(pages.iter().enumerate().all(is_right));
                 let free = pages.iter().filter(|&&page| page == Use::Free).count() as u64;
                 prop_assert_eq!(space.free(), free);
                 let listed = Space::read_list(&space.list().unwrap(), space.end()).unwrap();

@@ -862,7 +862,7 @@ impl Engine for Store {
         KeyspaceStats {
             entries: meta.counts.records + state.memtables.entries(),
             disk_bytes: file.file.len().unwrap_or(meta.pages * page_size),
-            memory_bytes: (state.memtables.memory() + file.memory()) as u64,
+            memory_bytes: (state.memtables.memory() + file.memory() + state.root.memory()) as u64,
             flushes: self.flushes.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
             tree: Some(TreeStats {

@@ -88,7 +88,7 @@ impl Walk<'_> {
             || Error::corruption(self.file.path(), 0, "the list of free pages is damaged");
         if let Some(free) = meta.free {
             let at = Pointer::new(free.page, 1, meta.generation);
-            self.file.overflow(at, free.len)?;
+            self.root.overflow(at, free.len)?;
             self.meet(at, overflow_pages(free.len, self.file.page_size()))?;
         }
         let unused = unused.and_then(|unused| Space::read_list(unused, meta.pages));
@@ -141,7 +141,7 @@ impl Walk<'_> {
             if let Stored::Overflow { at, len } = leaf.value(index) {
                 let count = overflow_pages(len, self.file.page_size());
                 self.meet(at, count)?;
-                self.file.overflow(at, len)?;
+                self.root.overflow(at, len)?;
                 self.counts.overflow_pages += count;
             }
         }

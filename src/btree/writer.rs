@@ -158,7 +158,7 @@ impl Writer {
 
     /// A tree that has been made, as of `seqno`.
     fn root(&mut self, top: Option<meta::Top>, seqno: Seqno) -> Result<Arc<Root>> {
-        let root = Root::new(seqno, top, Arc::clone(&self.file), self.space.end())?;
+        let root = Root::new(seqno, top, Arc::clone(&self.file), &self.space)?;
         self.roots.push((self.version, Arc::downgrade(&root)));
         Ok(root)
     }
@@ -429,8 +429,7 @@ impl Writer {
 
     /// Goes on with `file`, which is the same one reached in another way.
     pub(super) fn set_file(&mut self, file: Arc<PageFile>, seqno: Seqno) -> Result<Arc<Root>> {
-        let end = self.space.end();
-        let root = Root::new(seqno, self.meta.top, Arc::clone(&file), end)?;
+        let root = Root::new(seqno, self.meta.top, Arc::clone(&file), &self.space)?;
         self.roots.push((self.version, Arc::downgrade(&root)));
         self.file = file;
         Ok(root)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::{checksum, varint};
 use crate::btree::meta::{self, FreeList, Meta, Top, confirmation};
-use crate::btree::node::{Inner, InnerBuilder, LeafBuilder, Pointer, Stored, seal};
+use crate::btree::node::{Inner, InnerBuilder, Leaf, LeafBuilder, Pointer, Stored, seal};
 use crate::vfs::{Layer, MemoryFs};
 use crate::{Database, Error, ErrorKind, KeyspaceOptions, Result};
 
@@ -203,6 +203,10 @@ fn use_it(fs: &MemoryFs, layer: Layer) -> Outcome {
         note(cursor.seek_for_prev(key).err());
         note(cursor.prev().err());
     }
+    // These go on where they stand when all of it has been written anew.
+    let mut standing: Vec<_> =
+        (0..KEYS).step_by(1000).map(|from| keyspace.range(key(from)..)).collect();
+    standing.iter_mut().for_each(|range| note(range.next().and_then(Result::err)));
     for number in 0..KEYS {
         if number % 5 == 0 {
             let _ = keyspace.put(key(number), [1; 100]);
@@ -212,6 +216,7 @@ fn use_it(fs: &MemoryFs, layer: Layer) -> Outcome {
     }
     note(keyspace.persist().err());
     note(keyspace.compact().err());
+    standing.into_iter().for_each(|mut range| note(range.find_map(Result::err)));
     note(keyspace.iter().find_map(Result::err));
     for number in 0..KEYS {
         let _ = keyspace.delete(key(number));
@@ -445,19 +450,21 @@ fn set_free(forger: &mut Forger, list: &[u8]) {
     forger.meta.free = Some(FreeList { page, len: list.len() as u64 });
 }
 
+/// The list of these runs: first page, number of pages.
+fn list(runs: &[(u64, u64)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut end = 0;
+    for &(page, count) in runs {
+        varint::put(&mut bytes, page.wrapping_sub(end));
+        varint::put(&mut bytes, count - 1);
+        end = page + count;
+    }
+    bytes
+}
+
 #[test]
 fn lists_of_free_pages_that_lie() {
     let sample = sample();
-    let list = |runs: &[(u64, u64)]| {
-        let mut bytes = Vec::new();
-        let mut end = 0;
-        for &(page, count) in runs {
-            varint::put(&mut bytes, page.wrapping_sub(end));
-            varint::put(&mut bytes, count - 1);
-            end = page + count;
-        }
-        bytes
-    };
     forge("all pages are free", &sample, |forger| {
         let pages = forger.meta.pages;
         set_free(forger, &list(&[(2, pages - 2)]));
@@ -488,6 +495,73 @@ fn lists_of_free_pages_that_lie() {
     forge("a list somewhere else", &sample, |forger| {
         forger.meta.free.as_mut().unwrap().page = forger.top().at.page();
     });
+}
+
+/// A reader of a mapped file is lent pages that nobody writes to or cuts off while it reads: those in use. What is free, too, the next
+/// checkpoint takes, and is lent to nobody.
+#[test]
+fn pages_that_are_in_use_and_free_are_not_lent() {
+    let sample = sample();
+    let forger = Forger::new(&sample);
+    let [first, second, ..] = forger.inner(forger.top().at).children[..] else { panic!() };
+    let leaf = forger.inner(first).children[1];
+    let key_in = |leaf: Pointer, index: usize| {
+        let mut key = Vec::new();
+        Leaf::new(forger.node(leaf)).key_into(index, &mut key);
+        key
+    };
+    let value = forger.inner(first).children.into_iter().find_map(|at| {
+        let leaf = Leaf::new(forger.node(at));
+        (0..leaf.len()).find_map(|index| match leaf.value(index) {
+            Stored::Overflow { at: value, .. } => Some((value, key_in(at, index))),
+            Stored::Inline(_) => None,
+        })
+    });
+    let (value, key_of_value) = value.unwrap();
+    let below_second = key_in(forger.inner(second).children[0], 0);
+    let pages = forger.meta.pages;
+    let (last, key_in_last) = forger
+        .inner(first)
+        .children
+        .into_iter()
+        .chain(forger.inner(second).children)
+        .map(|leaf| (leaf.page(), key_in(leaf, 0)))
+        .max()
+        .unwrap();
+    let cases = [
+        ("a leaf", (leaf.page(), 1), key_in(leaf, 0)),
+        ("an inner node", (second.page(), 1), below_second),
+        ("the second page of a value", (value.page() + 1, 1), key_of_value),
+        ("the end", (last, pages - last), key_in_last),
+    ];
+    for (what, run, key) in cases {
+        let mut forger = Forger::new(&sample);
+        set_free(&mut forger, &list(&[run]));
+        let has_root = (run.0..run.0 + run.1).contains(&forger.top().at.page());
+        let db = open(&forger.finish()).unwrap();
+        let options = KeyspaceOptions::btree().log(false).layer(Layer::Mmap);
+        let keyspace = db.keyspace("tree", options).unwrap();
+        for round in 0..3 {
+            let mut cursor = keyspace.cursor().unwrap();
+            let errors = [
+                cursor.seek(&key).err(),
+                cursor.seek_for_prev(&key).err(),
+                keyspace.get(&key).err(),
+                keyspace.multi_get([&key]).err(),
+                keyspace.iter().find_map(Result::err),
+                keyspace.iter().rev().find_map(Result::err),
+                keyspace.count().err(),
+            ];
+            for (error, call) in errors.into_iter().zip(1..) {
+                let kind = error.map(|error| error.kind());
+                assert_eq!(kind, Some(ErrorKind::Corruption), "{what}, round {round}, call {call}");
+            }
+            // In front of all others, so that the checkpoint takes the page and reads nothing that leads there.
+            keyspace.put(format!("a {round}"), [1; 3000]).unwrap();
+            let failed = keyspace.persist().err().map(|error| error.kind());
+            assert_eq!(failed, has_root.then_some(ErrorKind::Corruption), "{what}");
+        }
+    }
 }
 
 #[test]
