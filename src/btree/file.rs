@@ -169,6 +169,11 @@ impl PageFile {
         self.page_size
     }
 
+    /// Whether what is read is copied out of memory that is written to by others.
+    pub(super) fn copies(&self) -> bool {
+        self.copies
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -39,6 +39,11 @@ impl InUse {
         self.has(page) && (count == 1 || (page + 1..page + count).all(|page| self.has(page)))
     }
 
+    /// Where the first of `pages` is that it does not have; else their end.
+    pub(super) fn first_missing(&self, pages: Range<u64>) -> u64 {
+        pages.clone().find(|&page| !self.has(page)).unwrap_or(pages.end)
+    }
+
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.words)
@@ -75,6 +80,7 @@ mod tests {
             for page in 0..700 {
                 prop_assert_eq!(in_use.has_all(page, 1), is_in_use(page), "page {}", page);
                 let missing = (page..700).find(|&page| !is_in_use(page)).unwrap_or(700);
+                prop_assert_eq!(in_use.first_missing(page..700), missing);
                 prop_assert_eq!(in_use.has_all(page, 65), missing - page >= 65);
             }
         }
