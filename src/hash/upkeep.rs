@@ -8,6 +8,9 @@
 //! - A *tombstone* is forgotten when no older version of its key is indexed, and when the checkpoint that is loaded at
 //!   the next opening was begun after that was seen: no older version can come back then.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -56,13 +59,23 @@ const MOST_PRESSURE: usize = 900;
 #[derive(Default)]
 pub(super) struct State {
     /// Tombstones that no older version was indexed with when the last checkpoint was written.
-    seen: Vec<(u64, Entry)>,
+    seen: Tombstones,
     /// Those seen at the checkpoint before; they are forgotten once the last one has taken effect.
-    waiting: Vec<(u64, Entry)>,
+    waiting: Tombstones,
     /// The last checkpoint's number.
     checkpoint: u64,
     /// Whether the last piece of work was to be reclaiming, if that was due.
     reclaims: bool,
+}
+
+/// Tombstones that a checkpoint found without older versions.
+#[derive(Default)]
+struct Tombstones {
+    /// The last segment that the checkpoint covers, and so the last one they are in. A segment that has got the place of one of
+    /// those was begun later.
+    covers: u64,
+    /// With their hashes.
+    entries: Vec<(u64, Entry)>,
 }
 
 /// Two records whose keys may be the same.
@@ -489,6 +502,7 @@ impl Store {
         let meta = written?;
         {
             let mut state = lock(&self.upkeep);
+            let seen = Tombstones { covers, entries: seen };
             state.waiting = std::mem::replace(&mut state.seen, seen);
             state.checkpoint = id;
         }
@@ -546,7 +560,7 @@ impl Store {
     /// Whether tombstones wait that can be forgotten now.
     fn are_tombstones_due(&self) -> bool {
         let state = lock(&self.upkeep);
-        if state.waiting.is_empty() {
+        if state.waiting.entries.is_empty() {
             return false;
         }
         let wanted = state.checkpoint;
@@ -561,21 +575,22 @@ impl Store {
 
     /// Forgets the tombstones that wait for it; gives how many there were.
     fn forget_tombstones(&self) -> usize {
-        let waiting = std::mem::take(&mut lock(&self.upkeep).waiting);
+        let Tombstones { covers, entries } = std::mem::take(&mut lock(&self.upkeep).waiting);
         let mut found = Candidates::new();
-        for part in waiting.chunks(64) {
+        for part in entries.chunks(64) {
             let mut writer = lock(&self.writer);
             let slots = self.slots.load();
             for &(hash, entry) in part {
                 self.index.find(hash, &mut found);
                 if let (&[only], Some(segment)) = (found.as_slice(), slots.segment(entry.address()))
                     && only == entry
+                    && segment.id <= covers
                 {
                     writer.forget(&self.index, hash, entry, &segment.figures);
                 }
             }
         }
-        waiting.len()
+        entries.len()
     }
 
     /// Writes a checkpoint that covers all there is. Nothing is written any more, and all is in files. Without it

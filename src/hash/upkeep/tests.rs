@@ -1,0 +1,155 @@
+//! Pieces of upkeep one by one, in an order that the test chooses.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
+
+use super::super::segment::Segment;
+use super::super::store::{Store, lock};
+use crate::base::{Kind, ReadPoint, Seqno};
+use crate::budget::Budget;
+use crate::cache::{BlockCache, OpenFiles};
+use crate::contract::{Background, Context, Engine, Host, Write};
+use crate::error::{Error, Result};
+use crate::options::{CompactionLock, MIN_MEMORY_BUDGET};
+use crate::reducer::Reducers;
+use crate::throttle::Throttle;
+use crate::vfs::{BatchReader, Layer, MemoryFs};
+use crate::workers::Workers;
+
+struct NoLog;
+
+impl Host for NoLog {
+    fn sync_log(&self, _: Seqno) -> Result<()> {
+        Ok(())
+    }
+
+    fn persisted(&self) {}
+
+    fn trouble(&self, _: Option<Error>) {}
+
+    fn poison(&self, error: &Error) {
+        panic!("{error}");
+    }
+}
+
+fn context(fs: &MemoryFs) -> Context {
+    let budget = Arc::new(Budget::new(MIN_MEMORY_BUDGET));
+    let blocks = Arc::new(BlockCache::new(1 << 20));
+    let workers = |name| Workers::start(name, 1, |panic| panic!("{panic}")).unwrap();
+    Context {
+        fs: Arc::new(fs.clone()),
+        dir: PathBuf::from("/keyspace"),
+        layer: Layer::Positional,
+        identity: 5,
+        open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
+        budget,
+        blocks,
+        reader: Arc::new(BatchReader::new(2)),
+        visibility: Arc::default(),
+        background: Arc::new(Background {
+            flush: workers("flush"),
+            compaction: workers("upkeep"),
+            compaction_threads: 1,
+            compaction_lock: CompactionLock::default(),
+            throttle: Arc::new(Throttle::new(None)),
+        }),
+        host: Arc::new(NoLog),
+        observer: Default::default(),
+        read_only: false,
+        logged: true,
+        reducers: Reducers::default(),
+        lock: Weak::new(),
+    }
+}
+
+/// A store whose upkeep is the test's.
+struct Rig {
+    /// The thread for upkeep is busy until this is dropped, which comes first.
+    _upkeep: Sender<()>,
+    fs: MemoryFs,
+    store: Arc<Store>,
+    last: Seqno,
+}
+
+impl Rig {
+    fn new(fs: MemoryFs, open: fn(Context) -> Result<Arc<Store>>) -> Self {
+        let context = context(&fs);
+        let (upkeep, ended) = channel::<()>();
+        context.background.compaction.submit(&Arc::default(), move || _ = ended.recv());
+        let store = open(context.clone()).unwrap();
+        store.make_writable().unwrap();
+        let last = store.persisted();
+        context.visibility.publish(last);
+        Self { _upkeep: upkeep, fs, store, last }
+    }
+
+    fn create() -> Self {
+        Self::new(MemoryFs::new(), Store::create)
+    }
+
+    /// What a kill leaves, opened.
+    fn after_a_kill(&self) -> Self {
+        Self::new(self.fs.fork(), Store::open)
+    }
+
+    fn write(&mut self, kind: Kind, key: &[u8], value: &[u8]) {
+        self.last += 1;
+        self.store.apply_alone(&Write { seqno: self.last, kind, key, value });
+        self.store.context.visibility.publish(self.last);
+    }
+
+    fn put(&mut self, key: &str, value: &str) {
+        self.write(Kind::Put, key.as_bytes(), value.as_bytes());
+    }
+
+    fn delete(&mut self, key: &str) {
+        self.write(Kind::Delete, key.as_bytes(), b"");
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        let value = self.store.get(key.as_bytes(), ReadPoint::At(self.last)).unwrap();
+        value.map(|value| String::from_utf8(value.to_vec()).unwrap())
+    }
+
+    /// Has all that was written in files; gives the last segment of them.
+    fn persist(&self) -> Arc<Segment> {
+        self.store.cut(self.last);
+        self.store.persist().unwrap();
+        self.store.slots.load().segments().pop().unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.store.stop();
+    }
+}
+
+#[test]
+fn a_tombstone_is_not_forgotten_for_one_that_had_its_place() {
+    let mut rig = Rig::create();
+    rig.put("key", "first");
+    rig.persist();
+    rig.delete("key");
+    let deleted = rig.persist();
+    rig.store.resolve(&deleted).unwrap();
+    // The tombstone is seen to be alone.
+    rig.store.write_checkpoint().unwrap();
+    rig.store.wait_for_deferred().unwrap();
+    rig.put("key", "second");
+    let second = rig.persist();
+    rig.store.resolve(&second).unwrap();
+    rig.store.reclaim(&deleted).unwrap();
+    rig.delete("key");
+    // The next checkpoint has the second value: the tombstone is in memory.
+    rig.store.write_checkpoint().unwrap();
+    let again = rig.persist();
+    assert_eq!((again.base, again.used()), (deleted.base, deleted.used()), "it has its place");
+    rig.store.resolve(&again).unwrap();
+    rig.store.forget_tombstones();
+    rig.store.reclaim(&again).unwrap();
+    rig.persist();
+    assert_eq!(rig.get("key"), None);
+    assert_eq!(rig.after_a_kill().get("key"), None);
+}
