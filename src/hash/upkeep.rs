@@ -707,14 +707,28 @@ impl Store {
         }
     }
 
+    /// The entry of a record that was read at `at`; `None` if it is not indexed, or if its place is another one's by now.
+    fn entry_of(&self, segment: &Segment, at: usize, record: &Record) -> Option<Entry> {
+        let address = segment.address(at);
+        let mut writer = lock(&self.writer);
+        let slots = self.slots.load();
+        let there = slots.segment(address).filter(|there| there.id == segment.id)?;
+        let is_there = match there.memory() {
+            // The front says which write it is, and the writer changes it under its lock only.
+            Some(memory) => memory.front(at) == Some(record.front),
+            None => true,
+        };
+        let hash = hash64(record.key());
+        is_there.then(|| writer.entry(&self.index, hash, address)).flatten()
+    }
+
     fn verify_segment(&self, segment: &Arc<Segment>, report: &mut VerifyReport) -> Result<()> {
         let indexed_before = segment.figures.live();
         let mut records = Records::new(Arc::clone(segment));
         let mut indexed = 0;
         while let Some((at, record)) = records.next()? {
             report.entries += 1;
-            let entry =
-                lock(&self.writer).entry(&self.index, hash64(record.key()), segment.address(at));
+            let entry = self.entry_of(segment, at, &record);
             let is_tombstone = record.front.trailer.kind() == Kind::Delete;
             if entry.is_some_and(|entry| entry.is_tombstone() != is_tombstone) {
                 return Err(segment.misindexed());

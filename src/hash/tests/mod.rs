@@ -526,3 +526,30 @@ fn a_low_limit_gives_way_before_the_disk_is_full() {
         assert!(stats.disk_bytes < 20 << 20, "in round {round}: {stats:?}");
     }
 }
+
+#[test]
+fn verify_takes_no_place_that_changes_hands_for_damage() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (db, keyspace, done) = (&db, &keyspace, &done);
+        let writer = scope.spawn(move || {
+            let mut rng = Dice::new(1);
+            while !done.load(Ordering::Relaxed) {
+                match rng.below(3) {
+                    0 => keyspace.delete("key").unwrap(),
+                    _ => keyspace.put("key", "").unwrap(),
+                }
+            }
+        });
+        let start = std::time::Instant::now();
+        let mut problems = Vec::new();
+        while problems.is_empty() && start.elapsed().as_secs() < 4 {
+            problems = db.verify().unwrap().problems;
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+    });
+}
