@@ -94,11 +94,6 @@ impl Visibility {
         if from < to { between(from, to) } else { Vec::new() }
     }
 
-    /// The oldest state that is held.
-    pub(crate) fn oldest_held(&self) -> Option<Seqno> {
-        self.held().numbers.keys().next().copied()
-    }
-
     /// The states that must stay readable, ascending: those held, and the present one.
     pub(crate) fn retained(&self) -> Vec<Seqno> {
         let held = self.held();
@@ -117,14 +112,20 @@ impl HeldStates<'_> {
         self.visibility.published()
     }
 
-    /// Whether a state [is held between](Visibility::is_held_between) two numbers, so that something must be kept. If so,
+    /// A state that [is held between](Visibility::is_held_between) two numbers, so that something must be kept; the oldest, if there is one.
     /// [`release`](Visibility::release) tells when it is time to ask again.
-    pub(crate) fn awaits(&mut self, from: Seqno, to: Seqno) -> bool {
+    pub(crate) fn awaited(&mut self, from: Seqno, to: Seqno) -> Option<Seqno> {
         if from >= to {
-            return false;
+            return None;
         }
-        let first = self.numbers.range_mut(from..to).next();
-        first.map(|(_, holders)| holders.is_awaited = true).is_some()
+        let (&first, holders) = self.numbers.range_mut(from..to).next()?;
+        holders.is_awaited = true;
+        Some(first)
+    }
+
+    /// Whether there is such a state.
+    pub(crate) fn awaits(&mut self, from: Seqno, to: Seqno) -> bool {
+        self.awaited(from, to).is_some()
     }
 }
 
@@ -161,7 +162,6 @@ mod tests {
         assert_eq!(visibility.retained(), [5, 9]);
         assert!(!visibility.release(5), "it is held once more");
         assert_eq!(visibility.retained(), [5, 9]);
-        assert_eq!(visibility.oldest_held(), Some(5));
         assert!(visibility.is_held_between(4, 6) && visibility.is_held_between(5, 6));
         assert!(!visibility.is_held_between(4, 5) && !visibility.is_held_between(6, 9));
         assert_eq!(visibility.held_between(5, 9), [5]);

@@ -69,7 +69,10 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        self.store.scans.fetch_sub(1, Ordering::AcqRel);
+        if self.store.scans.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // It may have kept records from being moved.
+            self.store.schedule_upkeep();
+        }
     }
 }
 

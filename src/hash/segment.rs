@@ -91,6 +91,26 @@ const RESOLVED: u8 = 0;
 const UNRESOLVED: u8 = 1;
 const RESOLVING: u8 = 2;
 
+/// What keeps a segment from being worked on: nothing, a scan, or a state that is held, whose number is added.
+const UNBLOCKED: u64 = 0;
+const BY_SCAN: u64 = 1;
+const BY_STATE: u64 = 2;
+
+/// What may keep a segment from being worked on.
+pub(crate) enum Obstacle {
+    /// No record may be moved.
+    Scan,
+    /// A state that is held has superseded versions.
+    State(Seqno),
+}
+
+/// What there is of that.
+pub(crate) struct Obstacles {
+    /// The states that are held, ascending.
+    pub(crate) held: Vec<Seqno>,
+    pub(crate) is_scanned: bool,
+}
+
 /// What is known of a segment's contents. Records are counted by what the index knows of their sizes, which may
 /// be more than they take.
 #[derive(Debug, Default)]
@@ -101,7 +121,7 @@ pub(crate) struct Figures {
     live: AtomicI64,
     /// Whether it may hold newer versions of keys whose older versions in other segments are still indexed.
     resolution: AtomicU8,
-    /// The oldest snapshot when snapshots last kept it from being worked on, plus one; or 0.
+    /// What last kept it from being worked on.
     blocked: AtomicU64,
     /// Whether all that was needed of it has been moved elsewhere.
     emptied: AtomicBool,
@@ -149,7 +169,7 @@ impl Figures {
     }
 
     pub(crate) fn set_unresolved(&self) {
-        self.blocked.store(0, Ordering::Relaxed);
+        self.blocked.store(UNBLOCKED, Ordering::Relaxed);
         self.resolution.store(UNRESOLVED, Ordering::Release);
     }
 
@@ -163,15 +183,22 @@ impl Figures {
         let _ = self.resolution.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether snapshots that are still held keep it from being worked on.
-    pub(crate) fn is_blocked(&self, oldest_held: Option<Seqno>) -> bool {
-        let blocked = self.blocked.load(Ordering::Relaxed);
-        blocked != 0 && oldest_held.is_some_and(|oldest| oldest + 1 == blocked)
+    /// Whether what kept it from being worked on is still there: there is no use in trying before.
+    pub(crate) fn is_blocked(&self, obstacles: &Obstacles) -> bool {
+        match self.blocked.load(Ordering::Relaxed) {
+            UNBLOCKED => false,
+            BY_SCAN => obstacles.is_scanned,
+            state => obstacles.held.binary_search(&(state - BY_STATE)).is_ok(),
+        }
     }
 
-    /// Snapshots kept it from being worked on, of which this is the oldest.
-    pub(crate) fn block(&self, oldest_held: Option<Seqno>) {
-        self.blocked.store(oldest_held.map_or(0, |oldest| oldest + 1), Ordering::Relaxed);
+    /// Something kept it from being worked on.
+    pub(crate) fn block(&self, by: Obstacle) {
+        let by = match by {
+            Obstacle::Scan => BY_SCAN,
+            Obstacle::State(seqno) => seqno + BY_STATE,
+        };
+        self.blocked.store(by, Ordering::Relaxed);
     }
 
     pub(crate) fn is_emptied(&self) -> bool {

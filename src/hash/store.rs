@@ -598,6 +598,10 @@ impl Engine for Store {
         self.compact_all()
     }
 
+    fn let_go(&self) {
+        self.schedule_upkeep();
+    }
+
     fn settle(&self) -> Result<()> {
         if self.context.read_only {
             return Ok(());

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use super::checkpoint::{self, Checkpoint, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
-use super::segment::{Found, Record, Records, Segment, size_of_entry};
+use super::segment::{Found, Obstacle, Obstacles, Record, Records, Segment, size_of_entry};
 use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
 use crate::base::hash::hash64;
@@ -88,13 +88,17 @@ struct Pair {
     other_segment: Arc<Segment>,
 }
 
-/// What came of looking at pairs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What came of work on a segment; of two outcomes the greater one counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
-    /// All that is superseded is out of the index.
+    /// All that was to be done.
     Done,
-    /// Snapshots see versions that are superseded.
-    Held,
+    /// Something was about to change, and will have in a moment.
+    Busy,
+    /// A scan keeps records where they are.
+    Scanned,
+    /// A state that is held has versions that are superseded: this one, and maybe older ones.
+    Held(Seqno),
 }
 
 impl Store {
@@ -108,22 +112,22 @@ impl Store {
     }
 
     fn unresolved(&self) -> Option<Arc<Segment>> {
-        let oldest_held = self.context.visibility.oldest_held();
+        let obstacles = self.obstacles();
         let is_due = |segment: &Arc<Segment>| {
-            segment.figures.is_unresolved() && !segment.figures.is_blocked(oldest_held)
+            segment.figures.is_unresolved() && !segment.figures.is_blocked(&obstacles)
         };
         self.segments_in_files().into_iter().find(is_due)
     }
 
     /// The segment that is worth most to reclaim, if any is worth it.
     fn victim(&self) -> Option<Arc<Segment>> {
-        let oldest_held = self.context.visibility.oldest_held();
+        let obstacles = self.obstacles();
         let mut segments = self.segments_in_files();
         let written: u64 = segments.iter().map(|segment| segment.figures.written()).sum();
         let dead: u64 = segments.iter().map(|segment| segment.figures.dead()).sum();
         let share = |dead: u64, written: u64| dead as f64 / written.max(1) as f64;
         let much_is_dead = share(dead, written) >= DEAD_SHARE_OF_ALL;
-        segments.retain(|segment| !segment.figures.is_blocked(oldest_held));
+        segments.retain(|segment| !segment.figures.is_blocked(&obstacles));
         let share_of =
             |segment: &Arc<Segment>| share(segment.figures.dead(), segment.figures.written());
         let worst = segments.iter().max_by(|a, b| share_of(a).total_cmp(&share_of(b)))?;
@@ -167,13 +171,13 @@ impl Store {
     pub(super) fn weigh(&self) {
         let tail = lock(&self.writer).segment_units() as u64;
         let alone = lock(&self.upkeep);
-        let oldest_held = self.context.visibility.oldest_held();
+        let obstacles = self.obstacles();
         let segments = self.segments_in_files();
         let can_be_resolved = |segment: &&Arc<Segment>| {
-            segment.figures.is_unresolved() && !segment.figures.is_blocked(oldest_held)
+            segment.figures.is_unresolved() && !segment.figures.is_blocked(&obstacles)
         };
         let unresolved = segments.iter().filter(can_be_resolved).count();
-        let free = segments.iter().filter(|segment| !segment.figures.is_blocked(oldest_held));
+        let free = segments.iter().filter(|segment| !segment.figures.is_blocked(&obstacles));
         let dead: u64 = free.map(|segment| segment.figures.dead()).sum();
         let live: u64 = segments.iter().map(|segment| segment.figures.live()).sum();
         let allowed = live.max(4 * tail) as f64;
@@ -225,7 +229,6 @@ impl Store {
 
     /// Takes versions out of the index that newer ones in `segment` supersede.
     fn resolve(&self, segment: &Arc<Segment>) -> Result<()> {
-        let oldest_held = self.context.visibility.oldest_held();
         // What becomes unresolved from here on stays so.
         segment.figures.begin_resolving();
         match self.resolve_records(segment) {
@@ -233,15 +236,33 @@ impl Store {
                 segment.figures.end_resolving();
                 Ok(())
             }
-            Ok(Outcome::Held) => {
+            Ok(outcome) => {
                 segment.figures.set_unresolved();
-                segment.figures.block(oldest_held);
+                self.put_off(segment, outcome);
                 Ok(())
             }
             Err(error) => {
                 segment.figures.set_unresolved();
                 Err(error)
             }
+        }
+    }
+
+    /// Takes note of what kept a segment from being worked on.
+    fn put_off(&self, segment: &Segment, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Busy => self.jobs.wait_a_while(A_MOMENT),
+            Outcome::Scanned => segment.figures.block(Obstacle::Scan),
+            Outcome::Held(seqno) => segment.figures.block(Obstacle::State(seqno)),
+        }
+    }
+
+    /// What may keep segments from being worked on now.
+    fn obstacles(&self) -> Obstacles {
+        Obstacles {
+            held: self.context.visibility.held_between(0, Seqno::MAX),
+            is_scanned: self.scans.load(Ordering::Acquire) > 0,
         }
     }
 
@@ -259,13 +280,13 @@ impl Store {
                 ahead.push((at, record));
             }
             if ahead.is_empty() {
-                return Ok(outcome.and(self.settle_pairs(&mut pairs)?));
+                return Ok(outcome.max(self.settle_pairs(&mut pairs)?));
             }
             for (at, record) in ahead.drain(..) {
                 self.pairs_of(segment, at, &record, &mut pairs);
             }
             if pairs.len() >= PAIRS {
-                outcome = outcome.and(self.settle_pairs(&mut pairs)?);
+                outcome = outcome.max(self.settle_pairs(&mut pairs)?);
             }
         }
     }
@@ -330,13 +351,13 @@ impl Store {
             match found {
                 Found::Other => {}
                 Found::Version(trailer, _) => match self.older_of(&pair, trailer.seqno())? {
-                    Some((entry, segment)) => {
+                    Ok((entry, segment)) => {
                         older.push((pair.hash, entry, Arc::clone(&segment.figures)));
                     }
-                    None => outcome = Outcome::Held,
+                    Err(obstacle) => outcome = outcome.max(obstacle),
                 },
                 // It is in memory, and looked at again when it is in a file.
-                Found::Busy => outcome = Outcome::Held,
+                Found::Busy => outcome = outcome.max(Outcome::Busy),
             }
         }
         for part in older.chunks(FORGOTTEN) {
@@ -348,12 +369,12 @@ impl Store {
         Ok(outcome)
     }
 
-    /// The older one of two versions of a key, if nobody sees it.
+    /// The older one of two versions of a key if nobody sees it, or else what keeps it.
     fn older_of<'a>(
         &self,
         pair: &'a Pair,
         other_seqno: Seqno,
-    ) -> Result<Option<(Entry, &'a Segment)>> {
+    ) -> Result<Result<(Entry, &'a Segment), Outcome>> {
         let seqno = pair.record.front.trailer.seqno();
         let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
         let (old, new, entry, segment) = match is_older {
@@ -371,19 +392,24 @@ impl Store {
         };
         let visibility = &self.context.visibility;
         // Places in memory change hands; those in files do not.
-        let is_unseen = segment.file().is_some()
-            && new <= visibility.published()
-            && !visibility.is_held_between(old, new);
-        Ok(is_unseen.then_some((entry, &**segment)))
+        if segment.file().is_none() || new > visibility.published() {
+            return Ok(Err(Outcome::Busy));
+        }
+        // Whoever lets go of the state has it said here.
+        let held = visibility.held().awaited(old, new);
+        Ok(match held {
+            Some(seqno) => Err(Outcome::Held(seqno)),
+            None => Ok((entry, &**segment)),
+        })
     }
 
     // ---- reclaiming ----
 
     /// Moves what is still indexed out of `victim`, and has it removed.
     fn reclaim(&self, victim: &Arc<Segment>) -> Result<()> {
-        let oldest_held = self.context.visibility.oldest_held();
-        if self.empty(victim)? == Outcome::Held {
-            victim.figures.block(oldest_held);
+        let outcome = self.empty(victim)?;
+        if outcome != Outcome::Done {
+            self.put_off(victim, outcome);
             return Ok(());
         }
         victim.figures.set_emptied();
@@ -405,13 +431,13 @@ impl Store {
             self.wait_for_memory()?;
             loop {
                 match self.move_record(victim, at, &record)? {
-                    None => return Ok(Outcome::Held),
-                    Some(Relocated::Moved) => {
+                    Err(obstacle) => return Ok(obstacle),
+                    Ok(Relocated::Moved) => {
                         moved += record.key().len() + record.value().len();
                         break;
                     }
-                    Some(Relocated::Gone) => break,
-                    Some(Relocated::LookAgain) => self.jobs.stop_if_told()?,
+                    Ok(Relocated::Gone) => break,
+                    Ok(Relocated::LookAgain) => self.jobs.stop_if_told()?,
                 }
             }
         }
@@ -422,31 +448,34 @@ impl Store {
         if is_empty { Ok(Outcome::Done) } else { Err(victim.misindexed()) }
     }
 
-    /// Moves the record at `at`, if it is indexed; `None` if snapshots or scans keep it where it is.
+    /// Moves the record at `at`, if it is indexed and nothing keeps it where it is.
     fn move_record(
         &self,
         victim: &Arc<Segment>,
         at: usize,
         record: &Record,
-    ) -> Result<Option<Relocated>> {
+    ) -> Result<Result<Relocated, Outcome>> {
         let mut pairs = Vec::new();
         let Some(entry) = self.pairs_of(victim, at, record, &mut pairs) else {
-            return Ok(Some(Relocated::Gone));
+            return Ok(Ok(Relocated::Gone));
         };
         // Places in memory change hands: what lies there is looked at again.
         let in_files = pairs.iter().filter(|pair| pair.other_segment.file().is_some());
         let judged: Vec<_> = in_files.map(|pair| pair.other.address()).collect();
-        if !pairs.is_empty() && self.settle_pairs(&mut pairs)? == Outcome::Held {
-            return Ok(None);
+        if !pairs.is_empty() {
+            let outcome = self.settle_pairs(&mut pairs)?;
+            if outcome != Outcome::Done {
+                return Ok(Err(outcome));
+            }
         }
         let (key, value) = (record.key(), record.value());
         let trailer = record.front.trailer;
         let put = Put { hash: hash64(key), trailer, key, value: &value };
         let mut writer = lock(&self.writer);
         if self.scans.load(Ordering::Acquire) > 0 {
-            return Ok(None);
+            return Ok(Err(Outcome::Scanned));
         }
-        Ok(Some(writer.relocate(self.place(), &put, entry, victim, &judged)))
+        Ok(Ok(writer.relocate(self.place(), &put, entry, victim, &judged)))
     }
 
     /// Does what is deferred now if it may be done now, and with the next flush otherwise.
@@ -648,14 +677,14 @@ impl Store {
                 }
             }
         }
-        let oldest_held = self.context.visibility.oldest_held();
+        let obstacles = self.obstacles();
         let segments = self.segments_in_files();
         let short = lock(&self.writer).segment_units() / 2;
         let many_are_short = segments.iter().filter(|segment| segment.used() < short).count() > 1;
         for segment in segments {
             let is_short = many_are_short && segment.used() < short;
             let figures = &segment.figures;
-            if (figures.dead() > 0 || is_short) && !figures.is_blocked(oldest_held) {
+            if (figures.dead() > 0 || is_short) && !figures.is_blocked(&obstacles) {
                 self.reclaim(&segment)?;
             }
         }
@@ -712,12 +741,9 @@ impl Store {
         let address = segment.address(at);
         let mut writer = lock(&self.writer);
         let slots = self.slots.load();
-        let there = slots.segment(address).filter(|there| there.id == segment.id)?;
-        let is_there = match there.memory() {
-            // The front says which write it is, and the writer changes it under its lock only.
-            Some(memory) => memory.front(at) == Some(record.front),
-            None => true,
-        };
+        slots.segment(address).filter(|there| there.id == segment.id)?;
+        // The front says which write it is; it changes under this lock only, and never once the segment is sealed.
+        let is_there = segment.memory().is_none_or(|memory| memory.front(at) == Some(record.front));
         let hash = hash64(record.key());
         is_there.then(|| writer.entry(&self.index, hash, address)).flatten()
     }
@@ -743,11 +769,5 @@ impl Store {
             return Err(segment.misindexed());
         }
         Ok(())
-    }
-}
-
-impl Outcome {
-    fn and(self, other: Self) -> Self {
-        if self == Self::Done { other } else { self }
     }
 }

@@ -527,6 +527,71 @@ fn a_low_limit_gives_way_before_the_disk_is_full() {
     }
 }
 
+/// What kept a segment from being worked on for a moment must not keep it from that for as long as some snapshot lives.
+#[test]
+fn space_comes_back_after_a_scan_while_there_is_a_snapshot_of_before() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    let _snapshot = db.snapshot();
+    for number in 0..6_000u32 {
+        keyspace.put(number.to_be_bytes(), [1; 100]).unwrap();
+    }
+    keyspace.persist().unwrap();
+    // What supersedes two thirds of it is not in files before there is a scan, so nothing is reclaimed before.
+    for number in 0..4_000u32 {
+        keyspace.put(number.to_be_bytes(), [2; 100]).unwrap();
+    }
+    let mut scan = keyspace.iter();
+    scan.next().unwrap().unwrap();
+    keyspace.compact().unwrap();
+    let live = 6_000 * 120;
+    let before = keyspace.stats().disk_bytes;
+    assert!(before > live * 3 / 2, "{before} bytes while there is a scan");
+    drop(scan);
+    keyspace.compact().unwrap();
+    let disk = keyspace.stats().disk_bytes;
+    assert!(disk < live * 5 / 4, "{disk} bytes for {live}");
+}
+
+/// The same in the background, which nobody asks to look again.
+#[test]
+fn the_background_goes_on_when_a_scan_or_a_snapshot_is_gone() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let _snapshot = db.snapshot();
+    let live = 20_000 * 128;
+    let shrinks = |what: &str| {
+        let start = std::time::Instant::now();
+        while keyspace.stats().disk_bytes > 2 * live + (1 << 20) {
+            assert!(
+                start.elapsed().as_secs() < 20,
+                "{what}: {} bytes",
+                keyspace.stats().disk_bytes
+            );
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    let round = |seed: u8| {
+        for number in 0..20_000u32 {
+            keyspace.put(number.to_be_bytes(), [seed; 100]).unwrap();
+        }
+        keyspace.persist().unwrap();
+    };
+    round(0);
+    let mut scan = keyspace.iter();
+    scan.next().unwrap().unwrap();
+    (1..4).for_each(round);
+    db.settle().unwrap();
+    drop(scan);
+    shrinks("after a scan");
+    let young = db.snapshot();
+    (4..8).for_each(round);
+    db.settle().unwrap();
+    drop(young);
+    shrinks("after a snapshot");
+}
+
 #[test]
 fn verify_takes_no_place_that_changes_hands_for_damage() {
     let db = open(&MemoryFs::new());
