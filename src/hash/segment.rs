@@ -17,8 +17,9 @@
 //! Thread safety: any thread may read. The file is removed when the segment has been given up and the last
 //! reader that holds it is gone.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -31,7 +32,7 @@ use crate::base::{Seqno, Slice, Trailer, View, checksum, hash};
 use crate::cache::{Closable, OpenFiles, Place};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::vfs::{
     Access, Appender, File, Fs, Hint, Layer, ReadRequest, open_needed, remove_obsolete,
 };
@@ -112,13 +113,21 @@ pub(crate) struct Obstacles {
 }
 
 /// What is known of a segment's contents. Records are counted by what the index knows of their sizes, which may
-/// be more than they take.
+/// be more than they take. It does not know those of large ones, which are counted as a slot each; what they take beyond that is
+/// noted apart.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     /// Units of all records.
     written: AtomicI64,
     /// Units of the records that are in the index.
     live: AtomicI64,
+    /// What large records among them take beyond a slot, as far as that is known.
+    written_beyond: AtomicI64,
+    live_beyond: AtomicI64,
+    /// The same for each large record that is indexed; none if nobody has looked yet.
+    large: Mutex<HashMap<Address, Option<i64>>>,
+    /// How many of those there are that nobody has looked at.
+    unmeasured: AtomicUsize,
     /// Whether it may hold newer versions of keys whose older versions in other segments are still indexed.
     resolution: AtomicU8,
     /// What last kept it from being worked on.
@@ -128,34 +137,99 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// A record was written and indexed.
-    pub(crate) fn added(&self, entry: Entry) {
-        let units = size_of_entry(entry);
-        self.written.fetch_add(units, Ordering::Relaxed);
-        self.live.fetch_add(units, Ordering::Relaxed);
+    /// A record of so many units was written and indexed.
+    pub(crate) fn added(&self, entry: Entry, units: usize) {
+        let counted = size_of_entry(entry);
+        self.written.fetch_add(counted, Ordering::Relaxed);
+        self.live.fetch_add(counted, Ordering::Relaxed);
+        if is_large(entry) {
+            let beyond = units as i64 - counted;
+            self.written_beyond.fetch_add(beyond, Ordering::Relaxed);
+            self.live_beyond.fetch_add(beyond, Ordering::Relaxed);
+            self.large().insert(entry.address(), Some(beyond));
+        }
     }
 
-    /// A record that was counted is indexed, or another one in its place.
+    /// A record that was counted is indexed, or another one in its place, which is not large.
     pub(crate) fn indexed(&self, entry: Entry) {
         self.live.fetch_add(size_of_entry(entry), Ordering::Relaxed);
+    }
+
+    /// A record that was there at opening is indexed; of how many units, if it was read.
+    pub(crate) fn opened(&self, entry: Entry, units: Option<usize>) {
+        self.indexed(entry);
+        if is_large(entry) {
+            let beyond = units.map(|units| units as i64 - size_of_entry(entry));
+            match beyond {
+                Some(beyond) => _ = self.live_beyond.fetch_add(beyond, Ordering::Relaxed),
+                None => _ = self.unmeasured.fetch_add(1, Ordering::Relaxed),
+            }
+            self.large().insert(entry.address(), beyond);
+        }
     }
 
     /// A record is not indexed any more.
     pub(crate) fn removed(&self, entry: Entry) {
         self.live.fetch_sub(size_of_entry(entry), Ordering::Relaxed);
+        if is_large(entry) {
+            match self.large().remove(&entry.address()) {
+                Some(Some(beyond)) => _ = self.live_beyond.fetch_sub(beyond, Ordering::Relaxed),
+                Some(None) => _ = self.unmeasured.fetch_sub(1, Ordering::Relaxed),
+                None => {}
+            }
+        }
     }
 
-    pub(crate) fn written(&self) -> u64 {
+    /// Where the large records are that nobody has looked at.
+    pub(crate) fn unmeasured(&self) -> Vec<Address> {
+        let large = self.large();
+        large.iter().filter(|(_, beyond)| beyond.is_none()).map(|(&address, _)| address).collect()
+    }
+
+    /// The large record at `address` has been looked at: it takes so many units.
+    pub(crate) fn measured(&self, address: Address, units: usize) {
+        if let Some(beyond @ None) = self.large().get_mut(&address) {
+            let units = units as i64 - SLOT_UNITS as i64;
+            *beyond = Some(units);
+            self.live_beyond.fetch_add(units, Ordering::Relaxed);
+            self.unmeasured.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all is known that there is to know.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.unmeasured.load(Ordering::Relaxed) == 0
+    }
+
+    fn large(&self) -> MutexGuard<'_, HashMap<Address, Option<i64>>> {
+        self.large.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Units of all records as they are counted.
+    pub(crate) fn counted(&self) -> u64 {
         self.written.load(Ordering::Relaxed).max(0) as u64
     }
 
-    pub(crate) fn live(&self) -> u64 {
+    /// The same of those that are in the index.
+    pub(crate) fn counted_live(&self) -> u64 {
         self.live.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Units of the records that are not in the index.
+    /// Units that all records take.
+    pub(crate) fn written(&self) -> u64 {
+        let beyond = self.written_beyond.load(Ordering::Relaxed);
+        (self.written.load(Ordering::Relaxed) + beyond).max(0) as u64
+    }
+
+    /// The same of those that are in the index.
+    pub(crate) fn live(&self) -> u64 {
+        let beyond = self.live_beyond.load(Ordering::Relaxed);
+        (self.live.load(Ordering::Relaxed) + beyond).max(0) as u64
+    }
+
+    /// Units of the records that are not in the index. None is known of as long as large records are not measured.
     pub(crate) fn dead(&self) -> u64 {
-        self.written().saturating_sub(self.live())
+        if self.is_measured() { self.written().saturating_sub(self.live()) } else { 0 }
     }
 
     /// Whether no older versions of its keys are indexed in other segments.
@@ -210,9 +284,14 @@ impl Figures {
     }
 }
 
-/// What a record counts for in [`Figures`], in units. The largest ones count less than they are.
+/// What a record is counted as in [`Figures`], in units.
 pub(crate) fn size_of_entry(entry: Entry) -> i64 {
     entry.units_at_most().map_or(SLOT_UNITS as i64, i64::from)
+}
+
+/// Whether the index does not know how large the record is.
+fn is_large(entry: Entry) -> bool {
+    entry.units_at_most().is_none()
 }
 
 /// What the manifest says of a segment.
@@ -223,7 +302,7 @@ pub(crate) struct SegmentMeta {
     pub(crate) base: u32,
     /// The length of its file, in bytes.
     pub(crate) len: u64,
-    /// What [`Figures::written`] was.
+    /// What [`Figures::counted`] was.
     pub(crate) written: u64,
 }
 
@@ -301,6 +380,10 @@ impl Segment {
     pub(crate) fn figures_of(meta: &SegmentMeta) -> Arc<Figures> {
         let figures = Figures::default();
         figures.written.store(meta.written as i64, Ordering::Relaxed);
+        // All is records. What is counted is as much or more, but for large ones.
+        let used = meta.len as i64 / UNIT as i64 - HEADER_UNITS as i64;
+        let beyond = used.saturating_sub_unsigned(meta.written).max(0);
+        figures.written_beyond.store(beyond, Ordering::Relaxed);
         Arc::new(figures)
     }
 
@@ -377,7 +460,7 @@ impl Segment {
             log::debug!("{error}; its file is removed: {removed:?}");
         }
         let len = written?;
-        Ok(SegmentMeta { id: self.id, base: self.base, len, written: self.figures.written() })
+        Ok(SegmentMeta { id: self.id, base: self.base, len, written: self.figures.counted() })
     }
 }
 
@@ -557,6 +640,18 @@ impl SegmentFile {
     /// What [`read`](Self::read) makes of the bytes that were requested.
     pub(crate) fn judge(&self, at: usize, bytes: View, key: &[u8]) -> Result<Found> {
         Ok(self.with_open(|open| self.record(open, at, bytes))?.judge(key))
+    }
+
+    /// How many units the record at `at` says that it takes; none if it cannot. Its checksum is not looked at.
+    pub(crate) fn units_at(&self, at: usize) -> Result<Option<usize>> {
+        let (start, len) = (at * UNIT, self.len as usize);
+        if start >= len {
+            return Ok(None);
+        }
+        let end = (start + (FRONT_UNITS + 1) * UNIT).min(len);
+        let front = self.with_open(|open| Ok(Front::parse(&open.view(start, end)?)))?;
+        let units = front.map(|front| front.lengths.units());
+        Ok(units.filter(|units| (at + units) * UNIT <= len))
     }
 
     /// The record at `at`, of any length.

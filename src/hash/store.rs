@@ -131,17 +131,17 @@ impl Store {
                 let segment =
                     slots.segment(entry.address()).filter(|segment| segment.id <= covered);
                 if let Some(segment) = segment {
-                    index_at_opening(&store, &mut writer, &slots, hash, entry, segment);
+                    index_at_opening(&store, &mut writer, &slots, hash, (entry, None), segment);
                 }
             })?;
         }
         for segment in segments.iter().filter(|segment| segment.id > covered) {
             let mut records = Records::new(Arc::clone(segment));
             while let Some((at, record)) = records.next()? {
-                let units = record.front.lengths.units() as u32;
+                let units = record.front.lengths.units();
                 let is_tombstone = record.front.trailer.kind() == Kind::Delete;
-                let entry = Entry::new(segment.address(at), units, is_tombstone);
-                let hash = hash64(record.key());
+                let entry = Entry::new(segment.address(at), units as u32, is_tombstone);
+                let (hash, entry) = (hash64(record.key()), (entry, Some(units)));
                 index_at_opening(&store, &mut writer, &slots, hash, entry, segment);
             }
         }
@@ -713,13 +713,13 @@ impl Look {
 }
 
 /// Indexes a record that was there before. If another one may be a version of the same key, the segment of the
-/// newer one is marked for the reclaimer to find out.
+/// newer one is marked for the reclaimer to find out. With the entry come the units of the record, if it was read.
 fn index_at_opening(
     store: &Store,
     writer: &mut Writer,
     slots: &Slots,
     hash: u64,
-    entry: Entry,
+    (entry, units): (Entry, Option<usize>),
     segment: &Segment,
 ) {
     let mut found = Candidates::new();
@@ -735,7 +735,7 @@ fn index_at_opening(
     }
     writer.index.insert(&store.index, hash, entry);
     writer.tombstones += u64::from(entry.is_tombstone());
-    segment.figures.indexed(entry);
+    segment.figures.opened(entry, units);
 }
 
 fn home(context: &Context) -> Arc<Home> {

@@ -17,7 +17,9 @@ use std::sync::atomic::Ordering;
 use super::checkpoint::{self, Checkpoint, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
-use super::segment::{Found, Obstacle, Obstacles, Record, Records, Segment, size_of_entry};
+use super::segment::{
+    Found, Obstacle, Obstacles, Record, Records, SLOT_UNITS, Segment, size_of_entry,
+};
 use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
 use crate::base::hash::hash64;
@@ -155,8 +157,14 @@ impl Store {
         behind > (2 * self.context.budget.memtables as u64).max(2 * index)
     }
 
+    /// A segment of which it is not known how much is dead.
+    fn unmeasured(&self) -> Option<Arc<Segment>> {
+        self.segments_in_files().into_iter().find(|segment| !segment.figures.is_measured())
+    }
+
     pub(super) fn is_upkeep_due(&self) -> bool {
-        self.unresolved().is_some()
+        self.unmeasured().is_some()
+            || self.unresolved().is_some()
             || self.victim().is_some()
             || self.is_checkpoint_due()
             || self.are_tombstones_due()
@@ -195,6 +203,10 @@ impl Store {
 
     /// Does one piece of the work that is due.
     pub(super) fn tend(&self) -> Result<()> {
+        // Until then it would be guesswork what is worth reclaiming.
+        if let Some(segment) = self.unmeasured() {
+            return self.measure(&segment);
+        }
         // Taking turns: neither the index nor the files may grow without end.
         let reclaims = {
             let mut state = lock(&self.upkeep);
@@ -221,6 +233,20 @@ impl Store {
             self.resolve(&segment)?;
         } else if self.is_checkpoint_due() {
             self.write_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    // ---- measuring ----
+
+    /// Finds out how much the large records of a segment take that opening has not read.
+    fn measure(&self, segment: &Segment) -> Result<()> {
+        let Some(file) = segment.file() else { return Ok(()) };
+        for address in segment.figures.unmeasured() {
+            self.jobs.stop_if_told()?;
+            // What cannot be is found by whoever reads all of it.
+            let units = file.units_at(segment.offset(address))?.unwrap_or(SLOT_UNITS);
+            segment.figures.measured(address, units);
         }
         Ok(())
     }
@@ -443,7 +469,7 @@ impl Store {
         }
         // Its place in the address space must not be used again if the index still has something there.
         let writer = lock(&self.writer);
-        let is_empty = victim.figures.live() == 0;
+        let is_empty = victim.figures.counted_live() == 0;
         drop(writer);
         if is_empty { Ok(Outcome::Done) } else { Err(victim.misindexed()) }
     }
@@ -684,7 +710,8 @@ impl Store {
         for segment in segments {
             let is_short = many_are_short && segment.used() < short;
             let figures = &segment.figures;
-            if (figures.dead() > 0 || is_short) && !figures.is_blocked(&obstacles) {
+            let has_dead = figures.counted() > figures.counted_live();
+            if (has_dead || is_short) && !figures.is_blocked(&obstacles) {
                 self.reclaim(&segment)?;
             }
         }
@@ -749,7 +776,7 @@ impl Store {
     }
 
     fn verify_segment(&self, segment: &Arc<Segment>, report: &mut VerifyReport) -> Result<()> {
-        let indexed_before = segment.figures.live();
+        let indexed_before = segment.figures.counted_live();
         let mut records = Records::new(Arc::clone(segment));
         let mut indexed = 0;
         while let Some((at, record)) = records.next()? {
@@ -763,7 +790,7 @@ impl Store {
         }
         // A segment in a file only ever loses records.
         if segment.file().is_some()
-            && segment.figures.live() == indexed_before
+            && segment.figures.counted_live() == indexed_before
             && indexed as u64 != indexed_before
         {
             return Err(segment.misindexed());

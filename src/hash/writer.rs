@@ -245,7 +245,7 @@ impl Writer {
         }
         let tail = self.tail.as_ref().expect("it was just made");
         let at = tail.memory().expect("the tail is in memory").append(trailer, key, value);
-        tail.figures.added(Entry::new(tail.address(at), units as u32, false));
+        tail.figures.added(Entry::new(tail.address(at), units as u32, false), units);
         at
     }
 

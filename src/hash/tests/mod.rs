@@ -593,6 +593,43 @@ fn the_background_goes_on_when_a_scan_or_a_snapshot_is_gone() {
 }
 
 #[test]
+fn large_values_count_for_what_they_take() {
+    const ROUNDS: u64 = 8;
+    let fs = MemoryFs::new();
+    let open = || {
+        let fs = Arc::new(fs.clone());
+        Database::builder("/db").file_system(fs).memory_budget(256 << 20).open().unwrap()
+    };
+    let db = open();
+    let keyspace = self::keyspace(&db);
+    let (large, small) = (13 << 20, 100 << 10);
+    let round = |keyspace: &Keyspace, round: u64| {
+        keyspace.put("large", vec![round as u8; large]).unwrap();
+        for number in 0..30 {
+            keyspace.put((30 * round + number).to_be_bytes(), vec![1; small]).unwrap();
+        }
+    };
+    let check = |db: &Database, keyspace: &Keyspace, rounds: u64| {
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        let live = large as u64 + rounds * 30 * small as u64;
+        let disk = keyspace.stats().disk_bytes;
+        assert!(disk < 2 * live, "{disk} bytes for {live} after {rounds} rounds");
+        let report = db.verify().unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+    };
+    (0..ROUNDS).for_each(|number| round(&keyspace, number));
+    check(&db, &keyspace, ROUNDS);
+    // Opening reads no records of segments that the checkpoint covers.
+    db.close().unwrap();
+    let db = open();
+    let keyspace = self::keyspace(&db);
+    keyspace.put("large", vec![9; large]).unwrap();
+    check(&db, &keyspace, ROUNDS);
+    assert_eq!(keyspace.get("large").unwrap().unwrap(), vec![9; large]);
+}
+
+#[test]
 fn verify_takes_no_place_that_changes_hands_for_damage() {
     let db = open(&MemoryFs::new());
     let keyspace = keyspace(&db);
