@@ -47,6 +47,8 @@ const MOVED: usize = 256 << 10;
 const FORGOTTEN: usize = 16;
 /// How many buckets of the index are visited under one lock.
 const BUCKETS: u64 = 64;
+/// So many other pieces of work go before a checkpoint that is due.
+const PASSED_OVER: u32 = 3;
 /// For so many bytes of the budget a tombstone is remembered from one checkpoint to the next, in 16 bytes.
 const BUDGET_PER_TOMBSTONE: usize = 1 << 10;
 /// Unresolved segments from which on writers are slowed down, and by how much for each.
@@ -68,6 +70,8 @@ pub(super) struct State {
     checkpoint: u64,
     /// Whether the last piece of work was to be reclaiming, if that was due.
     reclaims: bool,
+    /// How many pieces of work there were since the last checkpoint while the next one was due.
+    passed_over: u32,
 }
 
 /// Tombstones that a checkpoint found without older versions.
@@ -207,17 +211,24 @@ impl Store {
         if let Some(segment) = self.unmeasured() {
             return self.measure(&segment);
         }
-        // Taking turns: neither the index nor the files may grow without end.
-        let reclaims = {
-            let mut state = lock(&self.upkeep);
-            state.reclaims = !state.reclaims;
-            state.reclaims
-        };
-        let unresolved = self.unresolved();
-        let victim = if reclaims || unresolved.is_none() { self.victim() } else { None };
         if self.are_tombstones_due() {
             self.forget_tombstones();
-        } else if let Some(victim) = victim {
+            return Ok(());
+        }
+        // Taking turns: neither the index nor the files may grow without end, nor what the next opening has to read.
+        let is_checkpoint_due = self.is_checkpoint_due();
+        let (reclaims, was_passed_over) = {
+            let mut state = lock(&self.upkeep);
+            state.reclaims = !state.reclaims;
+            state.passed_over += u32::from(is_checkpoint_due);
+            (state.reclaims, state.passed_over > PASSED_OVER)
+        };
+        if is_checkpoint_due && was_passed_over {
+            return self.write_checkpoint();
+        }
+        let unresolved = self.unresolved();
+        let victim = if reclaims || unresolved.is_none() { self.victim() } else { None };
+        if let Some(victim) = victim {
             self.reclaim(&victim)?;
             // Emptied segments wait for what was moved out of them.
             // Those that wait for a tail that is sealed already do not count: a tail for each would be as short again.
@@ -231,7 +242,7 @@ impl Store {
             }
         } else if let Some(segment) = unresolved {
             self.resolve(&segment)?;
-        } else if self.is_checkpoint_due() {
+        } else if is_checkpoint_due {
             self.write_checkpoint()?;
         }
         Ok(())
@@ -560,6 +571,7 @@ impl Store {
             let seen = Tombstones { covers, entries: seen };
             state.waiting = std::mem::replace(&mut state.seen, seen);
             state.checkpoint = id;
+            state.passed_over = 0;
         }
         let after = lock(&self.writer).last_started();
         self.seal_soon();

@@ -118,6 +118,10 @@ impl Rig {
         self.store.persist().unwrap();
         self.store.slots.load().segments().pop().unwrap()
     }
+
+    fn checkpoint(&self) -> Option<u64> {
+        lock(&self.store.files).manifest.contents.checkpoint.map(|checkpoint| checkpoint.id)
+    }
 }
 
 impl Drop for Rig {
@@ -152,4 +156,28 @@ fn a_tombstone_is_not_forgotten_for_one_that_had_its_place() {
     rig.persist();
     assert_eq!(rig.get("key"), None);
     assert_eq!(rig.after_a_kill().get("key"), None);
+}
+
+#[test]
+fn a_checkpoint_gets_its_turn_however_much_else_is_due() {
+    let mut rig = Rig::create();
+    let value = [7; 4000];
+    let mut pieces = 0;
+    for round in 0..60 {
+        for _ in 0..2 {
+            for key in 0..50_u32 {
+                rig.write(Kind::Put, &(key + round % 7).to_be_bytes(), &value);
+            }
+            rig.persist();
+        }
+        if rig.store.is_checkpoint_due() {
+            assert!(rig.store.unresolved().is_some() || rig.store.victim().is_some());
+            pieces += 1;
+        }
+        rig.store.tend().unwrap();
+        if rig.checkpoint().is_some() {
+            return;
+        }
+    }
+    panic!("no checkpoint in {pieces} pieces since one was due");
 }
