@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | memtables, with memory that waits for the next ones | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | page caches of file layers and of B+ trees | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
-//! | indexes of hash keyspaces | what page caches leave of 1/2 | writes are refused |
+//! | indexes of hash keyspaces, with tombstones that are to be forgotten | what page caches leave of 1/2, of which 1/64 is for deletes | they grow no more: writes wait for places in them, or are refused |
 //! | inner nodes that B+ trees keep beside the block cache | up to 1/8 of what is left, of which a tree takes no more than it leaves to others | they are looked up in the block cache |
 //! | open tables (index, filter) | up to 7/8 of what is left then | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
@@ -31,6 +31,9 @@ pub(crate) const LARGEST_CHUNK: usize = 1 << 20;
 const SMALLEST_CHUNK: usize = 64 << 10;
 /// A memtable has so many chunks at least, if they may be small enough: it is frozen with the last one hardly begun.
 const CHUNKS: usize = 8;
+
+/// Of the memory for indexes this part of all memory is for tombstones: what is full must take deletes.
+const INDEXES_FOR_DELETES: usize = 64;
 
 /// How many chunks are got ready ahead of memtables that grow.
 const READY: usize = 4;
@@ -230,9 +233,15 @@ impl Budget {
         self.used_by_indexes.load(Ordering::Relaxed)
     }
 
-    /// Whether indexes of hash keyspaces take all that they may.
-    pub(crate) fn indexes_are_full(&self) -> bool {
-        self.indexes_used() >= self.total / 2 - self.page_caches().min(self.total / 4)
+    /// Bytes that indexes of hash keyspaces may take yet.
+    pub(crate) fn indexes_left(&self) -> usize {
+        let most = self.total / 2 - self.page_caches().min(self.total / 4);
+        most.saturating_sub(self.indexes_used())
+    }
+
+    /// The same for what is not deleted: the last bytes are for that.
+    pub(crate) fn indexes_left_for_puts(&self) -> usize {
+        self.indexes_left().saturating_sub(self.total / INDEXES_FOR_DELETES)
     }
 
     /// Bytes that open tables and the block cache may take together now: what memtables, indexes and inner nodes leave, with

@@ -265,6 +265,10 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// How far writers must be slowed down: 0 not at all, 1000 they must wait.
     fn pressure(&self) -> u32;
+    /// The same for a write that only deletes: what is full may have room for that.
+    fn pressure_on_deletes(&self) -> u32 {
+        self.pressure()
+    }
     /// Why the engine's background work does not get on, while it is retried.
     fn trouble(&self) -> Option<Error>;
     /// The same for what memory waits for.

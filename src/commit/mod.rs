@@ -334,7 +334,7 @@ impl Committer {
     /// Waits while background work is too far behind; makes the writer pay for pressure below that.
     fn admit(&self, writes: &Writes<'_>) -> Result<()> {
         loop {
-            let engines = writes.targets().iter().map(|target| target.engine.pressure()).max();
+            let engines = writes.targets().iter().map(|target| writes.pressure_on(target)).max();
             let pressures = (pace::memory_pressure(&self.budget), engines.unwrap_or(0));
             if pressures.0.max(pressures.1) < STOP {
                 let now = || crate::sync::now() - self.began;
@@ -343,7 +343,7 @@ impl Committer {
                 }
                 return Ok(());
             }
-            let waits = |target: &&Target| target.engine.pressure() >= STOP;
+            let waits = |target: &&Target| writes.pressure_on(target) >= STOP;
             let own = writes.targets().iter().filter(waits).find_map(|of| of.engine.trouble());
             // Memory is shared: any engine may be the one that does not free it.
             let any = self.housekeeping.get().filter(|_| pressures.0 >= STOP);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::entry::{self, Change};
+use super::pace::STOP;
 use crate::base::{Kind, Seqno, Span};
 use crate::contract::{Engine, Write};
 use crate::error::Result;
@@ -105,6 +106,17 @@ impl Writes<'_> {
         match self {
             Self::One { key, value, .. } => key.len() + value.len(),
             Self::Many(writes) => writes.bytes(),
+        }
+    }
+
+    /// How far these writes must be slowed down for one of their targets.
+    pub(crate) fn pressure_on(&self, target: &Target) -> u32 {
+        let pressure = target.engine.pressure();
+        match self {
+            Self::One { kind: Kind::Delete, .. } if pressure >= STOP => {
+                target.engine.pressure_on_deletes()
+            }
+            _ => pressure,
         }
     }
 

@@ -80,8 +80,9 @@ pub(crate) struct Store {
     pub(super) upkeep: Mutex<super::upkeep::State>,
     /// How far writers are to be slowed down for upkeep to keep up.
     pub(super) pressure: AtomicU32,
-    /// Bytes that the budget knows the index to take.
+    /// Bytes that the budget knows the index to take, and what upkeep remembers of it.
     charged: AtomicU64,
+    charged_beside: AtomicU64,
     flushes: AtomicU64,
     pub(super) reclaimed: AtomicU64,
     /// How many scans there are. It rises under the writer lock: no record is moved while there is one.
@@ -170,6 +171,7 @@ impl Store {
             upkeep: Mutex::default(),
             pressure: AtomicU32::new(0),
             charged: AtomicU64::new(0),
+            charged_beside: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
             scans: AtomicUsize::new(0),
@@ -187,11 +189,62 @@ impl Store {
         }
     }
 
-    /// Tells the budget how large the index is.
-    fn charge_index(&self) {
-        let now = self.index.memory() as u64;
-        let before = self.charged.swap(now, Ordering::Relaxed);
-        self.context.budget.resize_index(before as usize, now as usize);
+    /// Tells the budget how large the index is, and what is remembered of it.
+    pub(super) fn charge_index(&self) {
+        let remembered = lock(&self.upkeep).memory() as u64;
+        let index = self.index.memory() as u64;
+        for (charged, now) in [(&self.charged, index), (&self.charged_beside, remembered)] {
+            let before = charged.swap(now, Ordering::Relaxed);
+            self.context.budget.resize_index(before as usize, now as usize);
+        }
+    }
+
+    /// Whether no more keys can be put. What the index has taken it keeps, so that places in it that are free count even if
+    /// nothing is left in the budget.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.takes_no_more(self.context.budget.indexes_left_for_puts())
+    }
+
+    /// Whether no more keys can be deleted.
+    fn is_full_for_deletes(&self) -> bool {
+        self.takes_no_more(self.context.budget.indexes_left())
+    }
+
+    /// Whether an entry more makes the index larger, and `left` bytes are too few for that.
+    #[inline]
+    fn takes_no_more(&self, left: usize) -> bool {
+        // The budget is told when a segment is full.
+        if left > self.context.budget.memtable.max(*SEGMENT_UNITS.start() * UNIT) {
+            return false;
+        }
+        let untold =
+            self.index.memory().saturating_sub(self.charged.load(Ordering::Relaxed) as usize);
+        untold >= left && self.index.entries() >= self.index.capacity()
+    }
+
+    /// Why the index has no room, unless work that is under way or due may make some.
+    fn trouble_of_index(&self) -> Option<Error> {
+        let is_full = self.is_full() && self.jobs.is_idle() && !self.may_make_room();
+        // It may just have made some.
+        if !is_full || !self.is_full() {
+            self.schedule_upkeep();
+            return None;
+        }
+        Some(Error::Invalid(format!(
+            "the indexes of hash keyspaces take {} bytes, all that the memory budget of {} bytes has \
+             for them: delete keys, or open the database with a larger memory_budget",
+            self.context.budget.indexes_used(),
+            self.context.budget.total
+        )))
+    }
+
+    /// Whether there is something to do that may take entries out of the index.
+    fn may_make_room(&self) -> bool {
+        let has_checkpoint = |deferred: &Deferred| deferred.checkpoint.is_some();
+        self.first_sealed().is_some()
+            || lock(&self.files).deferred.iter().any(has_checkpoint)
+            || self.is_upkeep_due()
     }
 
     // ---- reading ----
@@ -567,8 +620,14 @@ impl Engine for Store {
     }
 
     fn pressure(&self) -> u32 {
-        let budget = &self.context.budget;
-        if budget.indexes_are_full() || self.slots.is_nearly_full() {
+        if self.is_full() || self.slots.is_nearly_full() {
+            return STOP;
+        }
+        self.upkeep_pressure()
+    }
+
+    fn pressure_on_deletes(&self) -> u32 {
+        if self.is_full_for_deletes() || self.slots.is_nearly_full() {
             return STOP;
         }
         self.upkeep_pressure()
@@ -576,13 +635,8 @@ impl Engine for Store {
 
     fn trouble(&self) -> Option<Error> {
         self.jobs.trouble().or_else(|| {
-            if self.context.budget.indexes_are_full() {
-                return Some(Error::Invalid(format!(
-                    "the indexes of hash keyspaces take {} bytes, all that the memory budget of {} bytes has \
-                     for them: open the database with a larger memory_budget",
-                    self.context.budget.indexes_used(),
-                    self.context.budget.total
-                )));
+            if self.is_full() {
+                return self.trouble_of_index();
             }
             let full = self.slots.is_nearly_full();
             full.then(|| Error::Invalid(format!("a hash keyspace holds up to {MOST_SLOTS} MiB")))
@@ -677,7 +731,8 @@ impl Engine for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.context.budget.resize_index(*self.charged.get_mut() as usize, 0);
+        let charged = *self.charged.get_mut() + *self.charged_beside.get_mut();
+        self.context.budget.resize_index(charged as usize, 0);
     }
 }
 

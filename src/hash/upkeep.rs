@@ -50,7 +50,19 @@ const BUCKETS: u64 = 64;
 /// So many other pieces of work go before a checkpoint that is due.
 const PASSED_OVER: u32 = 3;
 /// For so many bytes of the budget a tombstone is remembered from one checkpoint to the next, in 16 bytes.
-const BUDGET_PER_TOMBSTONE: usize = 1 << 10;
+const BUDGET_PER_TOMBSTONE: usize = 1 << 9;
+/// A checkpoint is due when this share of the index is tombstones that may be forgotten, but not for less than half of what are
+/// remembered: it seals the tail.
+const TOMBSTONES: u64 = 8;
+/// So many checkpoints find all that can be forgotten: the first one has the tail sealed, the second one sees it, the third one lets it
+/// be forgotten.
+const CHECKPOINTS_FOR_ROOM: u32 = 3;
+/// The index, as a share of what it may be, from which on writers are slowed down if there is something to forget,
+const FULL_INDEX: f64 = 0.75;
+/// which is so much of it.
+const WORTH_FORGETTING: u64 = 16;
+/// What an entry takes, about.
+const BYTES_PER_ENTRY: usize = 17;
 /// Unresolved segments from which on writers are slowed down, and by how much for each.
 const UNRESOLVED: usize = 4;
 const PRESSURE_OF_UNRESOLVED: usize = 60;
@@ -68,10 +80,23 @@ pub(super) struct State {
     waiting: Tombstones,
     /// The last checkpoint's number.
     checkpoint: u64,
+    /// Tombstones that it found with older versions, or with other keys of the same hash.
+    accompanied: u64,
+    /// How many tombstones there were when it was written, and how many entries had been forgotten; and how many checkpoints
+    /// have found nothing else.
+    found: (u64, u64),
+    found_again: u32,
     /// Whether the last piece of work was to be reclaiming, if that was due.
     reclaims: bool,
     /// How many pieces of work there were since the last checkpoint while the next one was due.
     passed_over: u32,
+}
+
+impl State {
+    /// The bytes that tombstones take in it.
+    pub(super) fn memory(&self) -> usize {
+        (self.seen.entries.capacity() + self.waiting.entries.capacity()) * size_of::<(u64, Entry)>()
+    }
 }
 
 /// Tombstones that a checkpoint found without older versions.
@@ -147,18 +172,51 @@ impl Store {
         (shorts.count() + 1 >= MANY_SHORT).then(|| Arc::clone(oldest))
     }
 
-    /// Whether reading the segments behind the checkpoint would take long at the next opening.
+    /// Whether a checkpoint is worth it: for the next opening, or to forget tombstones.
     fn is_checkpoint_due(&self) -> bool {
-        let files = lock(&self.files);
-        if files.deferred.iter().any(|deferred| deferred.checkpoint.is_some()) {
+        let (behind, is_deferred) = {
+            let files = lock(&self.files);
+            let contents = &files.manifest.contents;
+            let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
+            let behind = contents.segments.range(covered + 1..).map(|(_, segment)| segment.len);
+            let has_checkpoint = |deferred: &Deferred| deferred.checkpoint.is_some();
+            (behind.sum::<u64>(), files.deferred.iter().any(has_checkpoint))
+        };
+        if is_deferred {
             return false;
         }
-        let contents = &files.manifest.contents;
-        let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
-        let behind: u64 =
-            contents.segments.range(covered + 1..).map(|(_, segment)| segment.len).sum();
-        let index = self.index.entries() * checkpoint::ENTRY as u64;
+        let entries = self.index.entries();
+        let index = entries * checkpoint::ENTRY as u64;
+        let tombstones = (entries / TOMBSTONES).max(self.most_tombstones() as u64 / 2);
         behind > (2 * self.context.budget.memtables as u64).max(2 * index)
+            || self.forgettable() >= tombstones
+            || self.may_checkpoint_make_room()
+    }
+
+    /// How many tombstones may be forgotten, as far as the last checkpoint knows.
+    fn forgettable(&self) -> u64 {
+        let tombstones = lock(&self.writer).tombstones;
+        tombstones.saturating_sub(lock(&self.upkeep).accompanied)
+    }
+
+    /// Whether the index is full, and a checkpoint is on the way to taking something out of it.
+    fn may_checkpoint_make_room(&self) -> bool {
+        if !self.is_full() {
+            return false;
+        }
+        let segments = self.slots.load().segments();
+        let is_in_memory =
+            |segment: &Arc<Segment>| segment.file().is_none() && !segment.figures.is_resolved();
+        let now = self.found();
+        let state = lock(&self.upkeep);
+        let is_new = state.found != now || state.found_again < CHECKPOINTS_FOR_ROOM;
+        is_new && (now.0 > 0 || segments.iter().any(is_in_memory))
+    }
+
+    /// What changes when there is something to forget, or something has been forgotten.
+    fn found(&self) -> (u64, u64) {
+        let writer = lock(&self.writer);
+        (writer.tombstones, writer.forgotten)
     }
 
     /// A segment of which it is not known how much is dead.
@@ -181,7 +239,10 @@ impl Store {
 
     /// Finds out anew how far writers must be slowed down. One thread at a time does, so that what it found last counts.
     pub(super) fn weigh(&self) {
-        let tail = lock(&self.writer).segment_units() as u64;
+        let (tail, tombstones) = {
+            let writer = lock(&self.writer);
+            (writer.segment_units() as u64, writer.tombstones)
+        };
         let alone = lock(&self.upkeep);
         let obstacles = self.obstacles();
         let segments = self.segments_in_files();
@@ -195,14 +256,29 @@ impl Store {
         let allowed = live.max(4 * tail) as f64;
         let space = (dead as f64 / allowed - (SPACE - 1.0)).max(0.0) * MOST_PRESSURE as f64;
         let pressure = unresolved.saturating_sub(UNRESOLVED) * PRESSURE_OF_UNRESOLVED;
-        let pressure = pressure.max(space as usize).min(MOST_PRESSURE);
+        let index = self.pressure_of_index(tombstones.saturating_sub(alone.accompanied));
+        let pressure = pressure.max(space as usize).max(index).min(MOST_PRESSURE);
         self.pressure.store(pressure as u32, Ordering::Relaxed);
         let full = f64::from(throttle::FULL);
         let debt =
             (unresolved as f64 / UNRESOLVED as f64).max(dead as f64 / allowed / (SPACE - 1.0));
+        let debt = debt.max(index as f64 / MOST_PRESSURE as f64);
         self.jobs.set_debt((debt.min(1.0) * full) as u32);
         // Segments that nobody has any more go after it.
         drop(alone);
+    }
+
+    /// How far writers must be slowed down so that the index is not full before so many tombstones are forgotten.
+    fn pressure_of_index(&self, forgettable: u64) -> usize {
+        let entries = self.index.entries();
+        if forgettable * WORTH_FORGETTING < entries {
+            return 0;
+        }
+        let places = self.index.capacity().saturating_sub(entries) as f64;
+        let left = self.context.budget.indexes_left_for_puts() / BYTES_PER_ENTRY;
+        let share = entries as f64 / (entries as f64 + places + left as f64).max(1.0);
+        let excess = (share - FULL_INDEX) / (1.0 - FULL_INDEX);
+        (excess.max(0.0) * MOST_PRESSURE as f64) as usize
     }
 
     /// Does one piece of the work that is due.
@@ -560,19 +636,24 @@ impl Store {
             let first = self.first_sealed().unwrap_or_else(|| writer.first_unsealed());
             (first - 1, writer.take_id())
         };
-        let mut seen = Vec::new();
-        let written = self.write_entries(id, covers, &mut seen);
+        let mut seen = Tombstones { covers, entries: Vec::new() };
+        let mut accompanied = 0;
+        let written = self.write_entries(id, &mut seen, &mut accompanied);
         if written.is_err() {
             checkpoint::remove(&self.home, id);
         }
         let meta = written?;
+        let found = self.found();
         {
             let mut state = lock(&self.upkeep);
-            let seen = Tombstones { covers, entries: seen };
             state.waiting = std::mem::replace(&mut state.seen, seen);
             state.checkpoint = id;
             state.passed_over = 0;
+            state.accompanied = accompanied;
+            state.found_again = if state.found == found { state.found_again + 1 } else { 1 };
+            state.found = found;
         }
+        self.charge_index();
         let after = lock(&self.writer).last_started();
         self.seal_soon();
         self.defer(Deferred { after, emptied: Vec::new(), checkpoint: Some(meta) })
@@ -581,9 +662,10 @@ impl Store {
     fn write_entries(
         &self,
         id: u64,
-        covers: u64,
-        seen: &mut Vec<(u64, Entry)>,
+        seen: &mut Tombstones,
+        accompanied: &mut u64,
     ) -> Result<super::manifest::CheckpointMeta> {
+        let covers = seen.covers;
         let mut out = CheckpointWriter::create(&self.home, id, covers, Some(self.jobs.valve()))?;
         let most_tombstones = self.most_tombstones();
         let mut entries: Vec<(u64, Entry)> = Vec::new();
@@ -606,10 +688,13 @@ impl Store {
                         .index
                         .visit(&self.index, bucket, |hash, entry| entries.push((hash, entry)));
                     let visited = &entries[start..];
-                    for &(hash, entry) in visited.iter().filter(|(_, entry)| entry.is_tombstone()) {
+                    let is_old = |entry: &Entry| entry.is_tombstone() && is_covered(entry);
+                    for &(hash, entry) in visited.iter().filter(|(_, entry)| is_old(entry)) {
                         let alone = visited.iter().filter(|(other, _)| *other == hash).count() == 1;
-                        if alone && is_covered(&entry) && seen.len() < most_tombstones {
-                            seen.push((hash, entry));
+                        if !alone {
+                            *accompanied += 1;
+                        } else if seen.entries.len() < most_tombstones {
+                            seen.entries.push((hash, entry));
                         }
                     }
                 }
@@ -657,7 +742,10 @@ impl Store {
                 }
             }
         }
-        entries.len()
+        let count = entries.len();
+        drop(entries);
+        self.charge_index();
+        count
     }
 
     /// Writes a checkpoint that covers all there is. Nothing is written any more, and all is in files. Without it

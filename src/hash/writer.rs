@@ -102,6 +102,8 @@ pub(crate) struct Writer {
     segment_units: usize,
     /// Entries of the index that are tombstones.
     pub(crate) tombstones: u64,
+    /// How many entries have been taken out of the index.
+    pub(crate) forgotten: u64,
     oldest: Option<Seqno>,
     /// Whether a batch is being applied.
     in_batch: bool,
@@ -130,6 +132,7 @@ impl Writer {
             last_segment,
             segment_units,
             tombstones: 0,
+            forgotten: 0,
             oldest: None,
             in_batch: false,
             last,
@@ -315,6 +318,7 @@ impl Writer {
         let removed = self.index.remove(index, hash, entry.address());
         if removed {
             figures.removed(entry);
+            self.forgotten += 1;
             self.tombstones -= u64::from(entry.is_tombstone());
         }
         removed

@@ -102,6 +102,11 @@ impl Index {
         lines as usize * size_of::<[AtomicU64; WORDS]>() + size_of::<Self>() + Versions::SIZE
     }
 
+    /// How many entries its main buckets are for.
+    pub(crate) fn capacity(&self) -> u64 {
+        writer::capacity_of(self.buckets.load(Ordering::Relaxed))
+    }
+
     /// Searches once. `None` if something moved meanwhile; what was found means nothing then.
     #[inline]
     fn try_find(&self, hash: u64, found: &mut Found) -> Option<Version<'_>> {

@@ -26,6 +26,11 @@ pub(super) fn buckets_for(entries: u64) -> u64 {
     enough.clamp(MIN_BUCKETS, 1 << HASH_BITS)
 }
 
+/// How many entries so many main buckets are for.
+pub(super) fn capacity_of(buckets: u64) -> u64 {
+    buckets * ENTRIES_PER_FOUR / 4
+}
+
 /// Whether main buckets must be added: there are too many entries for them, or links to overflow buckets
 /// begin to run out.
 fn is_full(entries: u64, buckets: u64, overflow: u64) -> bool {

@@ -1,6 +1,7 @@
 //! The engine as a whole, through the database, against a map.
 
 mod hostile;
+mod room;
 
 use std::collections::HashMap;
 use std::sync::Arc;
