@@ -31,6 +31,10 @@ impl Host for NoLog {
     fn poison(&self, error: &Error) {
         panic!("{error}");
     }
+
+    fn check_poison(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn context(fs: &MemoryFs) -> Context {
