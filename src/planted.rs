@@ -169,7 +169,8 @@ bugs! {
     LoadBelowOlder,
     /// The inputs of a compaction are removed before the manifest names its outputs. Seen by: crash.
     RemoveInputsEarly,
-    /// Value files are removed although tables refer to them. Seen by: crash, model.
+    /// A table that goes counts for two of those that refer to its value files, which may be removed although one still does.
+    /// Seen by: crash, model.
     RemoveValuesEarly,
     /// The manifest goes on naming the tables that a clear took away. Seen by: model.
     KeepCleared,

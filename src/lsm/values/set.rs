@@ -104,7 +104,8 @@ impl ValueFiles {
         for Share { file, bytes } in shares {
             if let Some(held) = self.files.get_mut(&file.id) {
                 held.live = held.live.saturating_sub(*bytes);
-                held.tables = held.tables.saturating_sub(1);
+                let gone = 1 + usize::from(planted(Bug::RemoveValuesEarly));
+                held.tables = held.tables.saturating_sub(gone);
             }
         }
     }
@@ -116,9 +117,7 @@ impl ValueFiles {
 
     /// The files that are not in `later`, a set that came of this one.
     pub(crate) fn gone_from(&self, later: &Self) -> Vec<Arc<ValueFile>> {
-        let gone = |file: &&Arc<ValueFile>| {
-            later.file(file.id).is_none() || planted(Bug::RemoveValuesEarly)
-        };
+        let gone = |file: &&Arc<ValueFile>| later.file(file.id).is_none();
         self.files().filter(gone).cloned().collect()
     }
 }
