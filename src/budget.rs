@@ -264,7 +264,7 @@ impl Budget {
     }
 
     /// What all trees have then, if one that has `own` bytes may have `bytes` more while all have `used`. It may as long as it leaves as
-    /// much to the others: so whichever is read first, none is without.
+    /// much to the others: whichever is read first does not have all. Of very many trees those that are read last may have none.
     fn nodes_with(&self, used: usize, own: usize, bytes: usize) -> Option<usize> {
         let sum = used + bytes;
         let left = self.nodes().checked_sub(sum)?;

@@ -70,10 +70,10 @@ impl Drop for Handle {
         let close = checksum::carry_over(move || inner.close_at_last());
         let thread = sync::thread::Builder::new().name("turbidite-close".into()).spawn(close);
         if let Err(error) = thread {
-            log::error!(
-                "{} stays open: no thread to close it: {error}",
-                self.shared.path.display()
-            );
+            // What goes on in the background must not lose its lock.
+            std::mem::forget(Arc::clone(&self.0));
+            let path = self.shared.path.display();
+            log::error!("{path} stays open: no thread to close it: {error}");
         }
     }
 }
@@ -559,11 +559,11 @@ impl Inner {
         self.process == std::process::id()
     }
 
-    /// Whether the calling thread is one of those that do the background work, as in a listener: what waits for that work would wait
-    /// for itself.
+    /// Whether the calling thread is in the middle of background work, as in a listener: what waits for that work would wait for itself.
     fn is_in_background(&self) -> bool {
         let Background { flush, compaction, .. } = &*self.shared.background;
-        flush.has_this_thread() || compaction.has_this_thread()
+        // Callers do such work, too.
+        self.shared.events.is_telling() || flush.has_this_thread() || compaction.has_this_thread()
     }
 
     /// Closes the database if it is not closed.

@@ -12,6 +12,7 @@
 //!
 //! Locks: `running`, held for a moment; nothing is called under it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -168,6 +169,11 @@ pub struct Event {
     pub outcome: Outcome,
 }
 
+thread_local! {
+    /// Whose listeners the thread is in, by the address of the events.
+    static TELLING: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
 /// Those who want to be told.
 #[derive(Clone, Default)]
 pub(crate) struct Listeners(Vec<Arc<dyn Listener>>);
@@ -223,6 +229,21 @@ struct Running {
 impl Events {
     pub(crate) fn new(listeners: Listeners) -> Self {
         Self { opened: crate::sync::now(), listeners, running: Mutex::default() }
+    }
+
+    fn tell(&self, event: &Event) {
+        let outer = TELLING.replace(Some(self.address()));
+        self.listeners.tell(event);
+        TELLING.set(outer);
+    }
+
+    /// Whether the calling thread is in a listener of this database.
+    pub(crate) fn is_telling(&self) -> bool {
+        TELLING.get() == Some(self.address())
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// How long the database has been open.
@@ -385,7 +406,7 @@ impl Job {
             together: self.leave(),
             outcome,
         };
-        self.observer.events.listeners.tell(&event);
+        self.observer.events.tell(&event);
         result
     }
 

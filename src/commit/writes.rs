@@ -46,11 +46,14 @@ pub(crate) struct EncodedWrites {
     pub(crate) unlogged: Vec<u8>,
     pub(crate) unlogged_count: u64,
     pub(crate) targets: Vec<Target>,
+    /// Whether any of them does not only delete.
+    has_puts: bool,
 }
 
 impl EncodedWrites {
     /// Adds a write.
     pub(crate) fn push(&mut self, target: &Target, kind: Kind, key: &[u8], value: &[u8]) {
+        self.has_puts |= kind != Kind::Delete;
         let out = self.next(target);
         entry::put_head(out, target.id, kind, key, value.len());
         out.extend_from_slice(value);
@@ -112,11 +115,16 @@ impl Writes<'_> {
     /// How far these writes must be slowed down for one of their targets.
     pub(crate) fn pressure_on(&self, target: &Target) -> u32 {
         let pressure = target.engine.pressure();
+        if pressure >= STOP && self.only_delete() {
+            return target.engine.pressure_on_deletes();
+        }
+        pressure
+    }
+
+    fn only_delete(&self) -> bool {
         match self {
-            Self::One { kind: Kind::Delete, .. } if pressure >= STOP => {
-                target.engine.pressure_on_deletes()
-            }
-            _ => pressure,
+            Self::One { kind, .. } => *kind == Kind::Delete,
+            Self::Many(writes) => !writes.has_puts,
         }
     }
 

@@ -405,7 +405,10 @@ impl Writer {
         self.write_out().map_err(AppendError::of_write)?;
         // So far nothing knows of the new one.
         let next = self.segments.take_next(LINK + need + MARK).map_err(AppendError::Refused)?;
-        let buffer = Buffer::at(&*next.file, SEGMENT_HEADER).map_err(AppendError::Refused)?;
+        let buffer = Buffer::at(&*next.file, SEGMENT_HEADER).map_err(|error| {
+            self.segments.add_recyclable(next.number, next.capacity);
+            AppendError::Refused(error)
+        })?;
         let (previous, end) = (self.segment.number, self.end());
         self.segments.close(&self.segment, self.last);
         let segment = std::mem::replace(&mut self.segment, next);

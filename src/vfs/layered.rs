@@ -25,7 +25,8 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// A file system that offers every [`Layer`], over one that need not. All files that are opened through it
 /// with the same layer and sizes share one page cache, which is made when the first of them is. It goes with the last of them,
-/// but for that of one layer: the first that had one made, or the one that [`keep_only`](Self::keep_only) named.
+/// but for that of one layer: the first that had one made, or the one that [`keep_only`](Self::keep_only) named. One that was let
+/// go of by that is not shared any more.
 #[derive(Debug)]
 pub struct LayeredFs {
     inner: Arc<dyn Fs>,

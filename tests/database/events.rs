@@ -240,3 +240,34 @@ fn the_last_handle_may_be_dropped_by_a_listener() {
         assert_eq!(count, u64::from(filled) + 1, "{engine}");
     }
 }
+
+#[test]
+fn a_listener_in_a_callers_thread_cannot_close_either() {
+    let fs = MemoryFs::new();
+    let handle: Arc<Mutex<Option<Database>>> = Arc::default();
+    let closed = Arc::new(Mutex::new(Vec::new()));
+    let told = {
+        let (handle, closed) = (Arc::clone(&handle), Arc::clone(&closed));
+        move |_: &Event| {
+            let database = handle.lock().unwrap().clone();
+            let result = database.map(|database| database.close().map_err(|error| error.kind()));
+            closed.lock().unwrap().extend(result);
+        }
+    };
+    let builder = Database::builder("/db").listener(Arc::new(told));
+    let db = builder.file_system(Arc::new(fs)).open().unwrap();
+    for engine in ENGINES {
+        let keyspace = db.keyspace(&engine.to_string(), options(engine)).unwrap();
+        for round in 0..3_u8 {
+            keyspace.put("key", [round; 100]).unwrap();
+            keyspace.persist().unwrap();
+        }
+        *handle.lock().unwrap() = Some(db.clone());
+        keyspace.put("key", "last").unwrap();
+        keyspace.compact().unwrap();
+        handle.lock().unwrap().take();
+    }
+    let closed = closed.lock().unwrap();
+    assert!(closed.len() >= ENGINES.len(), "{closed:?}");
+    assert!(closed.iter().all(|result| *result == Err(ErrorKind::Invalid)), "{closed:?}");
+}

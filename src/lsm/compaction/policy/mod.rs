@@ -355,16 +355,23 @@ struct Excess {
     bytes: u64,
 }
 
+/// The runs that wait to be merged in the first of these levels where there are some. Nothing leaves any in a level from which tables go down, but
+/// a manifest may say that there are.
+fn merge_waiting(version: &Version, levels: [usize; 2], shape: &Shape) -> Option<Choice> {
+    levels.into_iter().find_map(|level| {
+        let waiting = unmerged(version, level);
+        let merged = || into_merged(version, waiting, usize::MAX, level, shape);
+        (!waiting.is_empty()).then(merged)
+    })
+}
+
 /// Tables of the merged run of `level` into that of the level below: as many as are too much, of those that overlap nothing
 /// there; if there are none, the one that overlaps least in proportion to its size, or the neighbours that do together: at the ends of what goes down
 /// lie tables that it overlaps in part, and neighbours have those in common.
 fn sink(version: &Version, level: usize, excess: Excess, shape: &Shape) -> Option<Choice> {
-    // Nothing leaves runs in the level itself, but a manifest may say that there are some.
-    for level in [level + 1, level] {
-        let waiting = unmerged(version, level);
-        if !waiting.is_empty() {
-            return Some(into_merged(version, waiting, usize::MAX, level, shape));
-        }
+    let waiting = merge_waiting(version, [level + 1, level], shape);
+    if waiting.is_some() {
+        return waiting;
     }
     let run = merged(version, level)?;
     let (into, below) = (Into::Merged, merged(version, level + 1));

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::{Choice, Into, MOST_RUNS, Shape, Work, into_merged, merged};
+use super::{Choice, Into, MOST_RUNS, Shape, Work, into_merged, merge_waiting, merged};
 use crate::lsm::version::{Place, Run, TableFile, Version};
 
 /// So many tombstones are walked over in no time: a table with fewer is not due.
@@ -31,7 +31,7 @@ pub(super) fn due(
     let due = tables.filter(|(level, table)| is_due(version, *level, table, few));
     match due.max_by_key(|(_, table)| count(table))? {
         (0, _) => Some(into_merged(version, version.level(0), MOST_RUNS, base, shape)),
-        (level, table) => Some(sink(version, level, table, deepest)),
+        (level, table) => Some(sink(version, level, table, deepest, shape)),
     }
 }
 
@@ -47,7 +47,7 @@ fn is_due(version: &Version, level: usize, table: &TableFile, few: u64) -> bool 
 }
 
 /// Whether a table is one that is mostly tombstones which a merge into `target` lets go, as nothing that is older has keys where it has
-/// some. Then it is merged, for which nothing is written, rather than moved, to be walked over by scans from then on: of keys
+/// some. Then it is merged, for which of those nothing is written, rather than moved, to be walked over by scans from then on: of keys
 /// that are put and soon deleted, in ascending order as in a queue, tables are free and hardly anything else.
 pub(super) fn end_in(version: &Version, table: &Arc<TableFile>, target: Place) -> bool {
     let all = table.meta.entries.saturating_add(table.meta.ranges);
@@ -70,9 +70,19 @@ fn covers_some(version: &Version, level: usize, table: &TableFile) -> bool {
 }
 
 /// A table merged into the next level that has some, or into the deepest.
-fn sink(version: &Version, level: usize, table: &Arc<TableFile>, deepest: usize) -> Choice {
+fn sink(
+    version: &Version,
+    level: usize,
+    table: &Arc<TableFile>,
+    deepest: usize,
+    shape: &Shape,
+) -> Choice {
     let has_tables = |level: &usize| merged(version, *level).is_some();
+    let from = level;
     let level = (level + 1..deepest).find(has_tables).unwrap_or(deepest);
+    if let Some(waiting) = merge_waiting(version, [level, from], shape) {
+        return waiting;
+    }
     let meet = |run: &Run| run.overlapping(&table.meta.smallest, &table.meta.largest).to_vec();
     let mut inputs = vec![Arc::clone(table)];
     inputs.extend(merged(version, level).map(meet).unwrap_or_default());
