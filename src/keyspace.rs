@@ -244,8 +244,8 @@ impl Keyspace {
     /// memory.
     ///
     /// # Errors
-    /// `Unsupported` in a hash keyspace; `NoSpace`, after which nothing has changed; `Io`, after which the database is
-    /// `Poisoned`; `ReadOnly`, `Closed`.
+    /// `Unsupported` in a hash keyspace; `NoSpace`, after which nothing has changed; `Io`, after which nothing has changed or the database
+    /// is `Poisoned`; `ReadOnly`, `Closed`.
     pub fn clear(&self) -> Result<()> {
         self.clear_with(self.database.durability())
     }

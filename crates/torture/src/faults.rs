@@ -542,7 +542,7 @@ impl Run {
         self.write(changes, durability, |db| history::commit(db, changes, durability));
     }
 
-    /// Makes `changes` by a call that succeeds, leaves everything as it is for want of space, or poisons the database.
+    /// Makes `changes` by a call that succeeds, leaves everything as it is, or poisons the database.
     fn write(
         &mut self,
         changes: &[Change],
@@ -561,8 +561,8 @@ impl Run {
                     }
                 });
             }
-            // Nothing was written, and the handle goes on.
-            Err(error) if matches!(error.kind(), ErrorKind::NoSpace) => {
+            // Nothing was written, and the handle goes on: for want of space, or because a segment of the log could not be made.
+            Err(error) if !self.db().status().is_poisoned => {
                 self.tell("commit", &error);
                 self.history.withdraw(before.clone());
                 self.check_handle(&before.fingerprint);
