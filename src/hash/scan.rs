@@ -69,7 +69,8 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        if self.store.scans.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let is_last = self.store.scans.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last && self.store.is_of_this_process() {
             // It may have kept records from being moved.
             self.store.schedule_upkeep();
         }

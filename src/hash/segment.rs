@@ -92,7 +92,7 @@ const RESOLVED: u8 = 0;
 const UNRESOLVED: u8 = 1;
 const RESOLVING: u8 = 2;
 
-/// What keeps a segment from being worked on: nothing, a scan, or a state that is held, whose number is added.
+/// What keeps a segment from being worked on: nothing, a scan, or states that are held. The number of the oldest one is added.
 const UNBLOCKED: u64 = 0;
 const BY_SCAN: u64 = 1;
 const BY_STATE: u64 = 2;
@@ -101,8 +101,8 @@ const BY_STATE: u64 = 2;
 pub(crate) enum Obstacle {
     /// No record may be moved.
     Scan,
-    /// A state that is held has superseded versions.
-    State(Seqno),
+    /// States that are held have superseded versions: the oldest and the newest one of them.
+    States(Seqno, Seqno),
 }
 
 /// What there is of that.
@@ -130,8 +130,9 @@ pub(crate) struct Figures {
     unmeasured: AtomicUsize,
     /// Whether it may hold newer versions of keys whose older versions in other segments are still indexed.
     resolution: AtomicU8,
-    /// What last kept it from being worked on.
+    /// What last kept it from being worked on; and the newest one of the states, if it is those.
     blocked: AtomicU64,
+    blocked_by_newest: AtomicU64,
     /// Whether all that was needed of it has been moved elsewhere.
     emptied: AtomicBool,
 }
@@ -257,12 +258,16 @@ impl Figures {
         let _ = self.resolution.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether what kept it from being worked on is still there: there is no use in trying before.
+    /// Whether what kept it from being worked on is still there: there is no use in trying before. Of states one that is gone is
+    /// enough: they may have had different versions.
     pub(crate) fn is_blocked(&self, obstacles: &Obstacles) -> bool {
-        match self.blocked.load(Ordering::Relaxed) {
+        let is_held = |state: Seqno| obstacles.held.binary_search(&state).is_ok();
+        match self.blocked.load(Ordering::Acquire) {
             UNBLOCKED => false,
             BY_SCAN => obstacles.is_scanned,
-            state => obstacles.held.binary_search(&(state - BY_STATE)).is_ok(),
+            state => {
+                is_held(state - BY_STATE) && is_held(self.blocked_by_newest.load(Ordering::Relaxed))
+            }
         }
     }
 
@@ -270,9 +275,12 @@ impl Figures {
     pub(crate) fn block(&self, by: Obstacle) {
         let by = match by {
             Obstacle::Scan => BY_SCAN,
-            Obstacle::State(seqno) => seqno + BY_STATE,
+            Obstacle::States(oldest, newest) => {
+                self.blocked_by_newest.store(newest, Ordering::Relaxed);
+                oldest + BY_STATE
+            }
         };
-        self.blocked.store(by, Ordering::Relaxed);
+        self.blocked.store(by, Ordering::Release);
     }
 
     pub(crate) fn is_emptied(&self) -> bool {

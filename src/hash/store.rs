@@ -87,6 +87,8 @@ pub(crate) struct Store {
     pub(super) reclaimed: AtomicU64,
     /// How many scans there are. It rises under the writer lock: no record is moved while there is one.
     pub(super) scans: AtomicUsize,
+    /// The process that opened it.
+    process: u32,
     this: Weak<Self>,
 }
 
@@ -175,6 +177,7 @@ impl Store {
             flushes: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
             scans: AtomicUsize::new(0),
+            process: std::process::id(),
             this: Weak::clone(this),
             context,
         })
@@ -225,6 +228,8 @@ impl Store {
 
     /// Why the index has no room, unless work that is under way or due may make some.
     fn trouble_of_index(&self) -> Option<Error> {
+        // The next put would do it, which waits.
+        lock(&self.writer).drop_superseded(self.place());
         let is_full = self.is_full() && self.jobs.is_idle() && !self.may_make_room();
         // It may just have made some.
         if !is_full || !self.is_full() {
@@ -243,6 +248,7 @@ impl Store {
     fn may_make_room(&self) -> bool {
         let has_checkpoint = |deferred: &Deferred| deferred.checkpoint.is_some();
         self.first_sealed().is_some()
+            || lock(&self.writer).has_superseded()
             || lock(&self.files).deferred.iter().any(has_checkpoint)
             || self.is_upkeep_due()
     }
@@ -348,6 +354,11 @@ impl Store {
 
     fn schedule_flush(&self) {
         self.jobs.schedule(Work::Flush, &self.this, Self::flush_one);
+    }
+
+    /// Whether this process opened it, and not one that it was forked from, whose locks may be for good here.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Says how pressing upkeep is, and has what is due done.

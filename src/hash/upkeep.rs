@@ -51,16 +51,16 @@ const BUCKETS: u64 = 64;
 const PASSED_OVER: u32 = 3;
 /// For so many bytes of the budget a tombstone is remembered from one checkpoint to the next, in 16 bytes.
 const BUDGET_PER_TOMBSTONE: usize = 1 << 9;
-/// A checkpoint is due when this share of the index is tombstones that may be forgotten, but not for less than half of what are
-/// remembered: it seals the tail.
+/// A checkpoint is due when this share of the index is tombstones that may be forgotten, or this one if the index is nearly full, but
+/// not for less than half of what are remembered: it seals the tail.
 const TOMBSTONES: u64 = 8;
+const TOMBSTONES_OF_FULL: u64 = 16;
 /// So many checkpoints find all that can be forgotten: the first one has the tail sealed, the second one sees it, the third one lets it
 /// be forgotten.
 const CHECKPOINTS_FOR_ROOM: u32 = 3;
-/// The index, as a share of what it may be, from which on writers are slowed down if there is something to forget,
+/// The index, as a share of what it may be, from which on it is nearly full, and writers are slowed down if a checkpoint is due for
+/// tombstones.
 const FULL_INDEX: f64 = 0.75;
-/// which is so much of it.
-const WORTH_FORGETTING: u64 = 16;
 /// What an entry takes, about.
 const BYTES_PER_ENTRY: usize = 17;
 /// Unresolved segments from which on writers are slowed down, and by how much for each.
@@ -119,7 +119,7 @@ struct Pair {
     other_segment: Arc<Segment>,
 }
 
-/// What came of work on a segment; of two outcomes the greater one counts.
+/// What came of work on a segment; of two outcomes of different kinds the greater one counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
     /// All that was to be done.
@@ -128,8 +128,18 @@ enum Outcome {
     Busy,
     /// A scan keeps records where they are.
     Scanned,
-    /// A state that is held has versions that are superseded: this one, and maybe older ones.
-    Held(Seqno),
+    /// States that are held have versions that are superseded: the oldest and the newest one of them.
+    Held(Seqno, Seqno),
+}
+
+impl Outcome {
+    /// What came of both.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Held(a, b), Self::Held(c, d)) => Self::Held(a.min(c), b.max(d)),
+            _ => self.max(other),
+        }
+    }
 }
 
 impl Store {
@@ -185,12 +195,17 @@ impl Store {
         if is_deferred {
             return false;
         }
-        let entries = self.index.entries();
-        let index = entries * checkpoint::ENTRY as u64;
-        let tombstones = (entries / TOMBSTONES).max(self.most_tombstones() as u64 / 2);
+        let index = self.index.entries() * checkpoint::ENTRY as u64;
         behind > (2 * self.context.budget.memtables as u64).max(2 * index)
-            || self.forgettable() >= tombstones
+            || self.are_worth_a_checkpoint(self.forgettable())
             || self.may_checkpoint_make_room()
+    }
+
+    /// Whether a checkpoint is due for so many tombstones that may be forgotten.
+    fn are_worth_a_checkpoint(&self, forgettable: u64) -> bool {
+        let share = if self.fullness() > 0.0 { TOMBSTONES_OF_FULL } else { TOMBSTONES };
+        let least = (self.index.entries() / share).max(self.most_tombstones() as u64 / 2);
+        forgettable >= least
     }
 
     /// How many tombstones may be forgotten, as far as the last checkpoint knows.
@@ -224,8 +239,15 @@ impl Store {
         self.segments_in_files().into_iter().find(|segment| !segment.figures.is_measured())
     }
 
+    /// Whether something is deferred that may be done now: no flush may come that does it.
+    fn is_deferred_due(&self) -> bool {
+        let through = self.in_files_through();
+        lock(&self.files).deferred.iter().any(|deferred| deferred.after <= through)
+    }
+
     pub(super) fn is_upkeep_due(&self) -> bool {
-        self.unmeasured().is_some()
+        self.is_deferred_due()
+            || self.unmeasured().is_some()
             || self.unresolved().is_some()
             || self.victim().is_some()
             || self.is_checkpoint_due()
@@ -268,21 +290,29 @@ impl Store {
         drop(alone);
     }
 
-    /// How far writers must be slowed down so that the index is not full before so many tombstones are forgotten.
+    /// How far writers must be slowed down so that the index is not full before so many tombstones are forgotten. Not at all for
+    /// those that no checkpoint is due for: nothing would end it.
     fn pressure_of_index(&self, forgettable: u64) -> usize {
-        let entries = self.index.entries();
-        if forgettable * WORTH_FORGETTING < entries {
+        if !self.are_worth_a_checkpoint(forgettable) {
             return 0;
         }
+        (self.fullness() * MOST_PRESSURE as f64) as usize
+    }
+
+    /// How full the index is, from 0 for not nearly to 1.
+    fn fullness(&self) -> f64 {
+        let entries = self.index.entries();
         let places = self.index.capacity().saturating_sub(entries) as f64;
         let left = self.context.budget.indexes_left_for_puts() / BYTES_PER_ENTRY;
         let share = entries as f64 / (entries as f64 + places + left as f64).max(1.0);
-        let excess = (share - FULL_INDEX) / (1.0 - FULL_INDEX);
-        (excess.max(0.0) * MOST_PRESSURE as f64) as usize
+        ((share - FULL_INDEX) / (1.0 - FULL_INDEX)).max(0.0)
     }
 
     /// Does one piece of the work that is due.
     pub(super) fn tend(&self) -> Result<()> {
+        if self.is_deferred_due() {
+            return self.install_deferred();
+        }
         // Until then it would be guesswork what is worth reclaiming.
         if let Some(segment) = self.unmeasured() {
             return self.measure(&segment);
@@ -367,7 +397,9 @@ impl Store {
             Outcome::Done => {}
             Outcome::Busy => self.jobs.wait_a_while(A_MOMENT),
             Outcome::Scanned => segment.figures.block(Obstacle::Scan),
-            Outcome::Held(seqno) => segment.figures.block(Obstacle::State(seqno)),
+            Outcome::Held(oldest, newest) => {
+                segment.figures.block(Obstacle::States(oldest, newest));
+            }
         }
     }
 
@@ -393,13 +425,13 @@ impl Store {
                 ahead.push((at, record));
             }
             if ahead.is_empty() {
-                return Ok(outcome.max(self.settle_pairs(&mut pairs)?));
+                return Ok(outcome.and(self.settle_pairs(&mut pairs)?));
             }
             for (at, record) in ahead.drain(..) {
                 self.pairs_of(segment, at, &record, &mut pairs);
             }
             if pairs.len() >= PAIRS {
-                outcome = outcome.max(self.settle_pairs(&mut pairs)?);
+                outcome = outcome.and(self.settle_pairs(&mut pairs)?);
             }
         }
     }
@@ -467,10 +499,10 @@ impl Store {
                     Ok((entry, segment)) => {
                         older.push((pair.hash, entry, Arc::clone(&segment.figures)));
                     }
-                    Err(obstacle) => outcome = outcome.max(obstacle),
+                    Err(obstacle) => outcome = outcome.and(obstacle),
                 },
                 // It is in memory, and looked at again when it is in a file.
-                Found::Busy => outcome = outcome.max(Outcome::Busy),
+                Found::Busy => outcome = outcome.and(Outcome::Busy),
             }
         }
         for part in older.chunks(FORGOTTEN) {
@@ -511,7 +543,7 @@ impl Store {
         // Whoever lets go of the state has it said here.
         let held = visibility.held().awaited(old, new);
         Ok(match held {
-            Some(seqno) => Err(Outcome::Held(seqno)),
+            Some(seqno) => Err(Outcome::Held(seqno, seqno)),
             None => Ok((entry, &**segment)),
         })
     }
@@ -594,8 +626,12 @@ impl Store {
     /// Does what is deferred now if it may be done now, and with the next flush otherwise.
     fn defer(&self, deferred: Deferred) -> Result<()> {
         lock(&self.files).deferred.push(deferred);
-        let through = self.in_files_through();
-        self.install(Edit::default(), &[], &[], through)
+        self.install_deferred()
+    }
+
+    /// Does what is deferred and may be done now.
+    fn install_deferred(&self) -> Result<()> {
+        self.install(Edit::default(), &[], &[], self.in_files_through())
     }
 
     /// All segments up to this number are in files.
@@ -643,6 +679,7 @@ impl Store {
             checkpoint::remove(&self.home, id);
         }
         let meta = written?;
+        seen.entries.shrink_to_fit();
         let found = self.found();
         {
             let mut state = lock(&self.upkeep);
@@ -744,6 +781,14 @@ impl Store {
         }
         let count = entries.len();
         drop(entries);
+        // The last checkpoint has seen them too, and it may be long until the next one. Nobody else tends meanwhile.
+        let mut seen = std::mem::take(&mut lock(&self.upkeep).seen);
+        seen.entries.retain(|&(hash, entry)| {
+            self.index.find(hash, &mut found);
+            found.as_slice().contains(&entry)
+        });
+        seen.entries.shrink_to_fit();
+        lock(&self.upkeep).seen = seen;
         self.charge_index();
         count
     }
@@ -784,6 +829,7 @@ impl Store {
     }
 
     fn compact_alone(&self) -> Result<()> {
+        lock(&self.writer).drop_superseded(self.place());
         for segment in self.segments_in_files() {
             if segment.figures.is_unresolved() {
                 self.resolve(&segment)?;
@@ -829,7 +875,7 @@ impl Store {
             if let Some(error) = self.jobs.trouble_of(Work::Flush) {
                 return Err(error);
             }
-            self.install(Edit::default(), &[], &[], self.in_files_through())?;
+            self.install_deferred()?;
             self.jobs.wait_a_while(A_MOMENT);
         }
         Ok(())

@@ -269,7 +269,7 @@ impl Writer {
     }
 
     /// Takes superseded records out of the index whose successors have been published, and frees their places.
-    fn drop_superseded(&mut self, place: Place<'_>) {
+    pub(crate) fn drop_superseded(&mut self, place: Place<'_>) {
         let published = place.visibility.published();
         while self.superseded.front().is_some_and(|front| front.new <= published) {
             let Some(superseded) = self.superseded.pop_front() else { return };
@@ -305,6 +305,11 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Whether there are such records, or will be when more is published.
+    pub(crate) fn has_superseded(&self) -> bool {
+        !self.superseded.is_empty()
     }
 
     /// Takes a record out of the index; false if it was not in it.

@@ -6,11 +6,12 @@ use std::sync::{Arc, Weak};
 
 use super::super::segment::Segment;
 use super::super::store::{Store, lock};
+use super::{Deferred, Tombstones};
 use crate::base::{Kind, ReadPoint, Seqno};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, OpenFiles};
 use crate::contract::{Background, Context, Engine, Host, Write};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::{CompactionLock, MIN_MEMORY_BUDGET};
 use crate::reducer::Reducers;
 use crate::throttle::Throttle;
@@ -123,6 +124,24 @@ impl Rig {
         self.store.slots.load().segments().pop().unwrap()
     }
 
+    /// Does all that is due.
+    fn tend(&self) {
+        for _ in 0..1000 {
+            if !self.store.is_upkeep_due() {
+                return;
+            }
+            self.store.tend().unwrap();
+            self.persist();
+        }
+        panic!("there is no end of it");
+    }
+
+    /// As if other keyspaces took all that there is for indexes.
+    fn leave_nothing_for_indexes(&self) {
+        let budget = &self.store.context.budget;
+        budget.resize_index(0, budget.total);
+    }
+
     fn checkpoint(&self) -> Option<u64> {
         lock(&self.store.files).manifest.contents.checkpoint.map(|checkpoint| checkpoint.id)
     }
@@ -184,4 +203,136 @@ fn a_checkpoint_gets_its_turn_however_much_else_is_due() {
         }
     }
     panic!("no checkpoint in {pieces} pieces since one was due");
+}
+
+#[test]
+fn writers_are_slowed_down_for_no_tombstones_that_nobody_is_going_to_forget() {
+    let mut rig = Rig::create();
+    rig.leave_nothing_for_indexes();
+    (0..1000_u32).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b""));
+    rig.persist();
+    (0..200_u32).for_each(|key| rig.write(Kind::Delete, &key.to_be_bytes(), b""));
+    rig.persist();
+    rig.tend();
+    rig.store.weigh();
+    assert_eq!(lock(&rig.store.writer).tombstones, 200, "they are few");
+    assert_eq!(rig.store.upkeep_pressure(), 0);
+}
+
+#[test]
+fn writers_are_slowed_down_for_tombstones_until_checkpoints_have_them_forgotten() {
+    const KEYS: u32 = 100_000;
+    let mut rig = Rig::create();
+    (0..KEYS).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b""));
+    rig.persist();
+    // More than a 16th, less than an eighth.
+    (0..KEYS / 11).for_each(|key| rig.write(Kind::Delete, &key.to_be_bytes(), b""));
+    rig.persist();
+    rig.tend();
+    assert_eq!(lock(&rig.store.writer).tombstones, u64::from(KEYS / 11));
+    rig.leave_nothing_for_indexes();
+    rig.store.weigh();
+    assert!(rig.store.upkeep_pressure() > 0 && rig.store.is_checkpoint_due());
+    rig.tend();
+    rig.store.weigh();
+    assert_eq!(rig.store.upkeep_pressure(), 0);
+    assert_eq!(lock(&rig.store.writer).tombstones, 0);
+}
+
+#[test]
+fn what_could_not_be_recorded_for_want_of_space_is_recorded_without_a_flush() {
+    let mut rig = Rig::create();
+    rig.put("key", "value");
+    let covers = rig.persist().id;
+    let id = lock(&rig.store.writer).take_id();
+    let mut seen = Tombstones { covers, entries: Vec::new() };
+    let meta = rig.store.write_entries(id, &mut seen, &mut 0).unwrap();
+    rig.fs.quota(Some(0));
+    let deferred = Deferred { after: covers, emptied: Vec::new(), checkpoint: Some(meta) };
+    let refused = rig.store.defer(deferred).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace);
+    assert!(rig.store.is_upkeep_due());
+    assert_eq!(rig.store.tend().unwrap_err().kind(), ErrorKind::NoSpace);
+    rig.fs.quota(None);
+    rig.store.tend().unwrap();
+    assert_eq!(rig.checkpoint(), Some(id));
+    assert!(!rig.store.is_upkeep_due());
+}
+
+/// Writes `keys` twice, in two batches; what is superseded stays indexed.
+fn write_twice(rig: &mut Rig, keys: u32) {
+    for _ in 0..2 {
+        for key in 0..keys {
+            rig.last += 1;
+            let (seqno, key) = (rig.last, &key.to_be_bytes());
+            rig.store.apply(&Write { seqno, kind: Kind::Put, key, value: b"" });
+        }
+        rig.store.end_batch(rig.last);
+    }
+    rig.store.context.visibility.publish(rig.last);
+    assert_eq!(rig.store.index.entries(), u64::from(2 * keys));
+}
+
+#[test]
+fn an_index_is_not_full_of_what_has_been_superseded() {
+    let mut rig = Rig::create();
+    let keys = rig.store.index.capacity() / 2;
+    write_twice(&mut rig, keys as u32);
+    rig.leave_nothing_for_indexes();
+    assert!(rig.store.is_full());
+    assert!(rig.store.trouble().is_none());
+    assert!(!rig.store.is_full());
+    assert_eq!(rig.store.index.entries(), keys);
+}
+
+#[test]
+fn compact_takes_out_what_has_been_superseded() {
+    let mut rig = Rig::create();
+    write_twice(&mut rig, 1000);
+    rig.store.compact().unwrap();
+    assert_eq!(rig.store.index.entries(), 1000);
+}
+
+#[test]
+fn tombstones_that_are_forgotten_take_no_memory() {
+    let mut rig = Rig::create();
+    (0..1000_u32).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b""));
+    rig.persist();
+    (0..1000_u32).for_each(|key| rig.write(Kind::Delete, &key.to_be_bytes(), b""));
+    rig.persist();
+    rig.tend();
+    for _ in 0..2 {
+        rig.store.write_checkpoint().unwrap();
+        rig.store.wait_for_deferred().unwrap();
+    }
+    let budget = &rig.store.context.budget;
+    assert!(budget.indexes_used() >= rig.store.index.memory() + 2 * 16 * 1000);
+    assert_eq!(rig.store.forget_tombstones(), 1000);
+    assert_eq!(rig.store.index.entries(), 0);
+    assert_eq!(budget.indexes_used(), rig.store.index.memory());
+}
+
+#[test]
+fn a_segment_is_tried_again_when_either_of_two_states_is_gone() {
+    for older_first in [true, false] {
+        let mut rig = Rig::create();
+        let visibility = Arc::clone(&rig.store.context.visibility);
+        let held = ["a", "b"].map(|key| {
+            rig.put(key, "old");
+            let held = visibility.hold();
+            rig.put(key, "new");
+            held
+        });
+        let segment = rig.persist();
+        rig.store.resolve(&segment).unwrap();
+        assert!(rig.store.unresolved().is_none(), "both are held");
+        let order = if older_first { [0, 1] } else { [1, 0] };
+        for (left, which) in [3, 2].into_iter().zip(order) {
+            assert!(visibility.release(held[which]));
+            assert!(rig.store.unresolved().is_some());
+            rig.store.resolve(&segment).unwrap();
+            assert!(rig.store.unresolved().is_none());
+            assert_eq!(rig.store.index.entries(), left);
+        }
+    }
 }
