@@ -4,7 +4,8 @@
 //! one with the number 0. Flushes add runs to level 0. What the policies have in common:
 //!
 //! - Tables that overlap nothing on their way move as they are, as many as there are with one change: ascending keys are
-//!   written once. Small tables are merged instead, with small neighbours, so that they do not pile up.
+//!   written once. Small tables are merged instead, with small neighbours, so that they do not pile up; and
+//!   so are those that are mostly tombstones which hide nothing.
 //! - A merge into a levelled level takes all tables there that lie between the smallest and the largest of its keys: its
 //!   tables may reach from one to the other.
 //! - Nothing goes below what is older.
