@@ -9,7 +9,7 @@ use turbidite::planted::{Bug, plant};
 
 use crate::report::{Report, Violation};
 use crate::setting::{Engines, Setting};
-use crate::{crash, faults, flip, linear, model};
+use crate::{crash, faults, flip, linear, model, workers};
 
 /// A mode is left for the next one after so long.
 const SLICE: Duration = Duration::from_secs(3);
@@ -100,22 +100,15 @@ pub fn hunt(
     unreachable!("there are seeds enough")
 }
 
-/// One setting after the other, each with its own seed.
+/// Settings that have a seed of their own each.
 fn while_going(
     first: Setting,
     go_on: &(dyn Fn() -> bool + Sync),
-    attempt: impl Fn(Setting) -> Report,
+    attempt: impl Fn(Setting) -> Report + Sync,
 ) -> Report {
-    let mut sum = Report::default();
     // Seeds that no other round begins with.
-    for number in 0_u64.. {
-        let setting = Setting { seed: first.seed.wrapping_add(number << 32), ..first };
-        sum += attempt(setting);
-        if !sum.violations.is_empty() || !go_on() {
-            break;
-        }
-    }
-    sum
+    let seeds = (0_u64..).map(|number| first.seed.wrapping_add(number << 32));
+    workers::sum_until_wrong(seeds, go_on, |seed| attempt(Setting { seed, ..first }))
 }
 
 #[cfg(test)]

@@ -52,20 +52,28 @@ pub(crate) fn sum<T>(
     sum
 }
 
+/// Tries `cases` like [`sum`] until one fails.
+pub(crate) fn sum_until_wrong<T>(
+    cases: impl Iterator<Item = T> + Send,
+    go_on: impl Fn() -> bool + Sync,
+    attempt: impl Fn(T) -> Report + Sync,
+) -> Report {
+    let is_wrong = AtomicBool::new(false);
+    let go_on = || !is_wrong.load(Ordering::Relaxed) && go_on();
+    sum(cases, go_on, |case| {
+        let report = attempt(case);
+        is_wrong.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
+        report
+    })
+}
+
 /// Tries `cases` like [`sum`] until one fails or the time is over, and gives what is wrong then.
 pub(crate) fn first_failing<T>(
     cases: impl Iterator<Item = T> + Send,
     until: Instant,
     attempt: impl Fn(T) -> Report + Sync,
 ) -> Option<Violation> {
-    let is_found = AtomicBool::new(false);
-    let go_on = || !is_found.load(Ordering::Relaxed) && Instant::now() < until;
-    let report = sum(cases, go_on, |case| {
-        let report = attempt(case);
-        is_found.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
-        report
-    });
-    report.violations.into_iter().next()
+    sum_until_wrong(cases, || Instant::now() < until, attempt).violations.into_iter().next()
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ use crate::{Dice, panics, simulated};
 
 /// The most operations of a history.
 const LONGEST: usize = 160;
+/// What a history does without is done so many times as seldom.
+const FEW: u32 = 20;
 /// So often it is tried to make a history that fails shorter.
 pub const SHORTER: u32 = 2000;
 
@@ -42,7 +44,12 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let figures = Cell::new(Figures::default());
-    let outcome = runner.run(&vec(operation::operations(), 1..LONGEST), |operations| {
+    let is_swarm = dice.roll(3) == 0;
+    let operations = operation::operations(|usual| match is_swarm {
+        true => of_swarm(usual, &mut dice),
+        false => usual,
+    });
+    let outcome = runner.run(&vec(operations, 1..LONGEST), |operations| {
         let play = || {
             let mut world = World::new(setting, dir);
             operations.iter().for_each(|operation| world.run(operation));
@@ -68,6 +75,18 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
         Err(TestError::Abort(reason)) => reason.to_string(),
     };
     Report::of_violation(format!("model/{setting}"), problem)
+}
+
+/// The weight of a kind of operation in a history that does without about half of them, but for a few, so that it comes to states which
+/// the others keep it from, and does some of them much more often than usual.
+///
+/// *Source:* A. Groce et al., *Swarm Testing*, ISSTA 2012.
+fn of_swarm(usual: u32, dice: &mut Dice) -> u32 {
+    match (dice.roll(20), dice.roll(2)) {
+        (0, _) => 60 * FEW,
+        (_, 0) => 1,
+        _ => usual * FEW,
+    }
 }
 
 fn report(figures: Figures) -> Report {

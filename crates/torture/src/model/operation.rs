@@ -46,11 +46,12 @@ pub(super) enum Operation {
         keyspace: usize,
         len: usize,
     },
-    /// All that has the log is persisted, so that the log lets go of segments, and meanwhile one keyspace fills some, and then another
-    /// one, with so many large values.
+    /// All that has the log is persisted, so that the log lets go of segments. While it asks who needs them, again and again, there is a
+    /// write to the keyspace that it asks first, and then this one fills so many. The process may be killed right behind that.
     Relay {
-        keyspaces: [usize; 2],
+        keyspace: usize,
         count: usize,
+        killed: bool,
     },
     /// Many small puts, deletions and gets, as the seed says.
     Mix {
@@ -162,45 +163,45 @@ fn old() -> impl Strategy<Value = Option<usize>> {
     proptest::option::of(0_usize..8)
 }
 
-/// Any of them, the more frequent ones more often.
-pub(super) fn operations() -> impl Strategy<Value = Operation> {
+/// Any of them, each as often as the weight says that `weigh` makes of the usual one, which is to be positive.
+pub(super) fn operations(mut weigh: impl FnMut(u32) -> u32) -> impl Strategy<Value = Operation> {
     use Operation::*;
     prop_oneof![
-        20 => write().prop_map(Write),
-        10 => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
-        5 => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
-        3 => (0..LOGGED, 0..LOGGED, 2_usize..8)
-            .prop_map(|(first, second, count)| Relay { keyspaces: [first, second], count }),
-        5 => (keyspace(), any::<u64>(), 1_usize..3000)
+        weigh(20) => write().prop_map(Write),
+        weigh(10) => (vec(write(), 0..12), durability()).prop_map(|(writes, how)| Batch(writes, how)),
+        weigh(5) => (keyspace(), fill_len()).prop_map(|(keyspace, len)| Fill { keyspace, len }),
+        weigh(3) => (1..LOGGED, 2_usize..4, any::<bool>())
+            .prop_map(|(keyspace, count, killed)| Relay { keyspace, count, killed }),
+        weigh(5) => (keyspace(), any::<u64>(), 1_usize..3000)
             .prop_map(|(keyspace, seed, count)| Mix { keyspace, seed, count }),
-        2 => (keyspace(), any::<u64>(), 1_usize..300)
+        weigh(2) => (keyspace(), any::<u64>(), 1_usize..300)
             .prop_map(|(keyspace, seed, count)| Clients { keyspace, seed, count }),
-        6 => (keyspace(), bounds())
+        weigh(6) => (keyspace(), bounds())
             .prop_map(|(keyspace, bounds)| Write((keyspace, Change::DeleteRange(bounds)))),
-        8 => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),
-        8 => (keyspace(), bounds(), any::<u8>(), old()).prop_map(
+        weigh(8) => (keyspace(), vec(key(), 1..6)).prop_map(|(keyspace, keys)| Get { keyspace, keys }),
+        weigh(8) => (keyspace(), bounds(), any::<u8>(), old()).prop_map(
             |(keyspace, bounds, pattern, old)| Range { keyspace, bounds, pattern, old }
         ),
-        4 => (keyspace(), key(), any::<u8>())
+        weigh(4) => (keyspace(), key(), any::<u8>())
             .prop_map(|(keyspace, prefix, pattern)| Prefix { keyspace, prefix, pattern }),
-        8 => (keyspace(), key(), any::<bool>(), vec(any::<bool>(), 0..40), old()).prop_map(
+        weigh(8) => (keyspace(), key(), any::<bool>(), vec(any::<bool>(), 0..40), old()).prop_map(
             |(keyspace, key, before, steps, old)| Walk { keyspace, key, before, steps, old }
         ),
-        3 => keyspace().prop_map(Clear),
-        3 => (keyspace(), btree_set(key(), 1..20), load_len())
+        weigh(3) => keyspace().prop_map(Clear),
+        weigh(3) => (keyspace(), btree_set(key(), 1..20), load_len())
             .prop_map(|(keyspace, keys, len)| Load { keyspace, keys, len }),
-        5 => Just(TakeSnapshot),
-        3 => (0_usize..8).prop_map(DropSnapshot),
-        4 => keyspace().prop_map(Persist),
-        2 => Just(FlushLog),
-        1 => Just(PersistAll),
-        3 => keyspace().prop_map(Compact),
-        2 => Just(Settle),
-        1 => Just(Close),
-        2 => any::<u64>().prop_map(CloseUnder),
-        4 => any::<u64>().prop_map(UseLeft),
-        1 => Just(Drop),
-        2 => Just(Kill),
-        2 => proptest::option::of(any::<u64>()).prop_map(PowerCut),
+        weigh(5) => Just(TakeSnapshot),
+        weigh(3) => (0_usize..8).prop_map(DropSnapshot),
+        weigh(4) => keyspace().prop_map(Persist),
+        weigh(2) => Just(FlushLog),
+        weigh(1) => Just(PersistAll),
+        weigh(3) => keyspace().prop_map(Compact),
+        weigh(2) => Just(Settle),
+        weigh(1) => Just(Close),
+        weigh(2) => any::<u64>().prop_map(CloseUnder),
+        weigh(4) => any::<u64>().prop_map(UseLeft),
+        weigh(1) => Just(Drop),
+        weigh(2) => Just(Kill),
+        weigh(2) => proptest::option::of(any::<u64>()).prop_map(PowerCut),
     ]
 }

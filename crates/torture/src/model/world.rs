@@ -22,8 +22,10 @@ use crate::history::PATH;
 use crate::setting::Setting;
 use crate::threads::{Work, together};
 
-/// Bytes of the values of a relay: two fill a segment of the log while those are small.
-const RELAYED: usize = 100_000;
+/// Bytes of the larger values of a relay: each fills a segment of the log, which has 1 MiB with the smallest memory budget.
+const RELAYED: usize = 1 << 20;
+/// How many times a keyspace without the log is persisted meanwhile, each of which has the log asked.
+const CALLS: usize = 5;
 /// How many writes a fill makes.
 const FILL: usize = 64;
 /// How many keys there are for small writes and reads.
@@ -194,7 +196,7 @@ impl World {
         self.figures.operations += match operation {
             Operation::Batch(writes, _) => writes.len().max(1) as u64,
             Operation::Fill { .. } => FILL as u64,
-            Operation::Relay { count, .. } => 2 * *count as u64,
+            Operation::Relay { count, .. } => (1 + count + CALLS) as u64,
             Operation::Mix { count, .. } => *count as u64,
             Operation::Clients { count, .. } => (CLIENTS * count) as u64,
             Operation::Get { keys, .. } => keys.len() as u64,
@@ -206,7 +208,12 @@ impl World {
             Operation::Write(write) => self.write(std::slice::from_ref(write), None),
             Operation::Batch(writes, durability) => self.write(writes, Some(*durability)),
             Operation::Fill { keyspace, len } => self.fill(*keyspace, *len),
-            Operation::Relay { keyspaces, count } => self.relay(*keyspaces, *count),
+            Operation::Relay { keyspace, count, killed } => {
+                self.relay(*keyspace, *count);
+                if *killed {
+                    self.crash(PowerCut::KeepAll);
+                }
+            }
             Operation::Mix { keyspace, seed, count } => self.mix(*keyspace, *seed, *count),
             Operation::Clients { keyspace, seed, count } => {
                 self.clients(*keyspace, *seed, *count);
@@ -370,21 +377,41 @@ impl World {
         }
     }
 
-    fn relay(&mut self, keyspaces: [usize; 2], count: usize) {
+    fn relay(&mut self, then: usize, count: usize) {
         for keyspace in 0..LOGGED {
             self.keyspace(keyspace).persist().unwrap();
             self.persisted(keyspace);
         }
-        for keyspace in keyspaces {
-            for number in 0..count {
-                let key = format!("relay {number:02}").into_bytes();
-                self.write(&[(keyspace, Change::Put(key, RELAYED))], None);
-            }
+        let writes = [(0, 1)].into_iter().chain(vec![(then, RELAYED); count]);
+        let writes: Vec<_> = writes.map(|(keyspace, len)| self.relayed(keyspace, len)).collect();
+        let calls: Vec<_> = (0..CALLS).map(|_| self.relayed(LOGGED, 1)).collect();
+        let put_all = |puts: &[(usize, Key, Value)], is_persisted: bool| {
+            let puts: Vec<_> = puts
+                .iter()
+                .map(|(at, key, value)| (self.keyspace(*at).clone(), key.clone(), value.bytes()))
+                .collect();
+            let put = move |(keyspace, key, value): (Keyspace, Key, Vec<u8>)| {
+                keyspace.put(key, value).unwrap();
+                if is_persisted {
+                    keyspace.persist().unwrap();
+                }
+            };
+            Box::new(move || puts.into_iter().for_each(put)) as Work<()>
+        };
+        together(vec![put_all(&writes, false), put_all(&calls, true)], self.memory.is_some());
+        for (keyspace, key, value) in writes.into_iter().chain(calls) {
+            self.note(vec![(keyspace, Change::Put(key, value))], Durability::default());
         }
-        self.keyspace(keyspaces[1]).persist().unwrap();
-        self.persisted(keyspaces[1]);
+        self.persisted(LOGGED);
         self.open().database.flush_log().unwrap();
         self.logged.write_out();
+    }
+
+    /// A put of a relay, with a value of this length.
+    fn relayed(&mut self, keyspace: usize, len: usize) -> (usize, Key, Value) {
+        self.writes += 1;
+        let reducer = reducer_of(self.place.setting, keyspace);
+        (keyspace, b"relay".to_vec(), Value::fitting(self.writes, len, &reducer))
     }
 
     fn clients(&mut self, keyspace: usize, seed: u64, count: usize) {
