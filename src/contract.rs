@@ -4,6 +4,9 @@
 //! come from any thread at any time. Its persisted state is exactly one sequence number's state, so that
 //! replaying the log from there is exact.
 
+#[cfg(test)]
+pub(crate) mod testing;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 

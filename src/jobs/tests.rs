@@ -7,9 +7,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::base::Seqno;
-use crate::options::CompactionLock;
-use crate::throttle::Throttle;
-use crate::workers::Workers;
+use crate::contract::testing::background;
 
 /// Longer than any test takes that is not stuck.
 const LONG: Duration = Duration::from_secs(600);
@@ -54,14 +52,7 @@ impl Engine {
     }
 
     fn with(read_only: bool) -> Arc<Self> {
-        let workers = |name| Workers::start(name, 1, |_| {}).unwrap();
-        let background = Background {
-            flush: workers("flush"),
-            compaction: workers("upkeep"),
-            compaction_threads: 1,
-            compaction_lock: CompactionLock::default(),
-            throttle: Arc::new(Throttle::new(None)),
-        };
+        let background = background(|_| {});
         let valve = background.throttle.valve();
         let host = Arc::<Told>::default();
         Arc::new_cyclic(|this| Self {

@@ -1,72 +1,16 @@
 //! Pieces of upkeep one by one, in an order that the test chooses.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Weak};
 
 use super::super::segment::Segment;
 use super::super::store::{Store, lock};
 use super::{Deferred, Tombstones};
 use crate::base::{Kind, ReadPoint, Seqno};
-use crate::budget::Budget;
-use crate::cache::{BlockCache, OpenFiles};
-use crate::contract::{Background, Context, Engine, Host, Write};
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::{CompactionLock, MIN_MEMORY_BUDGET};
-use crate::reducer::Reducers;
-use crate::throttle::Throttle;
-use crate::vfs::{BatchReader, Layer, MemoryFs};
-use crate::workers::Workers;
-
-struct NoLog;
-
-impl Host for NoLog {
-    fn sync_log(&self, _: Seqno) -> Result<()> {
-        Ok(())
-    }
-
-    fn persisted(&self) {}
-
-    fn trouble(&self, _: Option<Error>) {}
-
-    fn poison(&self, error: &Error) {
-        panic!("{error}");
-    }
-
-    fn check_poison(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-fn context(fs: &MemoryFs) -> Context {
-    let budget = Arc::new(Budget::new(MIN_MEMORY_BUDGET));
-    let blocks = Arc::new(BlockCache::new(1 << 20));
-    let workers = |name| Workers::start(name, 1, |panic| panic!("{panic}")).unwrap();
-    Context {
-        fs: Arc::new(fs.clone()),
-        dir: PathBuf::from("/keyspace"),
-        layer: Layer::Positional,
-        identity: 5,
-        open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
-        budget,
-        blocks,
-        reader: Arc::new(BatchReader::new(2)),
-        visibility: Arc::default(),
-        background: Arc::new(Background {
-            flush: workers("flush"),
-            compaction: workers("upkeep"),
-            compaction_threads: 1,
-            compaction_lock: CompactionLock::default(),
-            throttle: Arc::new(Throttle::new(None)),
-        }),
-        host: Arc::new(NoLog),
-        observer: Default::default(),
-        read_only: false,
-        logged: true,
-        reducers: Reducers::default(),
-        lock: Weak::new(),
-    }
-}
+use crate::contract::testing::{Log, context};
+use crate::contract::{Context, Engine, Write};
+use crate::error::{ErrorKind, Result};
+use crate::vfs::MemoryFs;
 
 /// A store whose upkeep is the test's.
 struct Rig {
@@ -79,7 +23,7 @@ struct Rig {
 
 impl Rig {
     fn new(fs: MemoryFs, open: fn(Context) -> Result<Arc<Store>>) -> Self {
-        let context = context(&fs);
+        let context = context(Arc::new(fs.clone()), Arc::new(Log::default()));
         let (upkeep, ended) = channel::<()>();
         context.background.compaction.submit(&Arc::default(), move || _ = ended.recv());
         let store = open(context.clone()).unwrap();

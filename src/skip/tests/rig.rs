@@ -1,47 +1,16 @@
 //! A store by itself, whose commit path and background threads are the test's.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Weak};
 
 use super::super::part::Home;
 use super::super::store::Store;
 use crate::base::{Kind, ReadPoint, Seqno, Visibility};
-use crate::budget::Budget;
-use crate::cache::{BlockCache, OpenFiles};
-use crate::contract::{Background, Context, Engine, Host, Write};
-use crate::error::{Error, Result};
-use crate::options::{CompactionLock, KeyspaceOptions, MIN_MEMORY_BUDGET};
-use crate::reducer::Reducers;
-use crate::throttle::Throttle;
-use crate::vfs::{BatchReader, Fs, Layer};
+use crate::contract::testing::{Log, context};
+use crate::contract::{Context, Engine, Write};
+use crate::options::KeyspaceOptions;
+use crate::vfs::Fs;
 use crate::workers::Workers;
-
-/// Takes note of how far the log was to be synced.
-#[derive(Default)]
-pub(super) struct Log {
-    pub(super) synced: AtomicU64,
-}
-
-impl Host for Log {
-    fn sync_log(&self, seqno: Seqno) -> Result<()> {
-        self.synced.fetch_max(seqno, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn persisted(&self) {}
-
-    fn trouble(&self, _: Option<Error>) {}
-
-    fn poison(&self, error: &Error) {
-        panic!("{error}");
-    }
-
-    fn check_poison(&self) -> Result<()> {
-        Ok(())
-    }
-}
 
 pub(super) struct Rig {
     pub(super) log: Arc<Log>,
@@ -49,39 +18,9 @@ pub(super) struct Rig {
     pub(super) store: Arc<Store>,
 }
 
-fn context(fs: &Arc<dyn Fs>, log: &Arc<Log>) -> Context {
-    let budget = Arc::new(Budget::new(MIN_MEMORY_BUDGET));
-    let blocks = Arc::new(BlockCache::new(1 << 20));
-    let workers = |name| Workers::start(name, 1, |panic| panic!("{panic}")).unwrap();
-    Context {
-        fs: Arc::clone(fs),
-        dir: PathBuf::from("/keyspace"),
-        layer: Layer::Positional,
-        identity: 5,
-        open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),
-        budget,
-        blocks,
-        reader: Arc::new(BatchReader::new(2)),
-        visibility: Arc::default(),
-        background: Arc::new(Background {
-            flush: workers("flush"),
-            compaction: workers("merge"),
-            compaction_threads: 1,
-            compaction_lock: CompactionLock::default(),
-            throttle: Arc::new(Throttle::new(None)),
-        }),
-        host: Arc::clone(log) as Arc<dyn Host>,
-        observer: Default::default(),
-        read_only: false,
-        logged: true,
-        reducers: Reducers::default(),
-        lock: Weak::new(),
-    }
-}
-
 /// A place for sorted files.
 pub(super) fn home(fs: &Arc<dyn Fs>) -> Arc<Home> {
-    let context = context(fs, &Arc::default());
+    let context = context(Arc::clone(fs), Arc::new(Log::default()));
     fs.create_dir(&context.dir).unwrap();
     Arc::new(Home {
         fs: context.fs,
@@ -98,7 +37,7 @@ impl Rig {
     /// A new store.
     pub(super) fn create(fs: &Arc<dyn Fs>) -> Self {
         let log = Arc::<Log>::default();
-        let context = context(fs, &log);
+        let context = context(Arc::clone(fs), log.clone());
         let store = Store::create(context.clone(), KeyspaceOptions::skip().skip).unwrap();
         Self { log, context, store }
     }
@@ -106,7 +45,7 @@ impl Rig {
     /// The store that is there, as a kill leaves it.
     pub(super) fn open(fs: &Arc<dyn Fs>) -> Self {
         let log = Arc::<Log>::default();
-        let context = context(fs, &log);
+        let context = context(Arc::clone(fs), log.clone());
         let store = Store::open(context.clone(), KeyspaceOptions::skip().skip).unwrap();
         store.make_writable().unwrap();
         context.visibility.publish(store.persisted());
