@@ -130,8 +130,28 @@ struct Thread {
     timed_out: bool,
     /// Whether it was unparked before it parked.
     token: bool,
-    /// Where its thread of the operating system waits for its turn.
-    turn: Arc<Condvar>,
+    turn: Arc<Turn>,
+}
+
+/// Where a thread of the operating system waits until its simulated thread is the one that runs. It has a lock of its own: who hands
+/// over holds none that the next one needs at once.
+#[derive(Default)]
+struct Turn {
+    has_come: Mutex<bool>,
+    comes: Condvar,
+}
+
+impl Turn {
+    fn give(&self) {
+        *self.has_come.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.comes.notify_one();
+    }
+
+    fn wait(&self) {
+        let has_come = self.has_come.lock().unwrap_or_else(PoisonError::into_inner);
+        let come = self.comes.wait_while(has_come, |has_come| !*has_come);
+        *come.unwrap_or_else(PoisonError::into_inner) = false;
+    }
 }
 
 struct State {
@@ -249,13 +269,14 @@ impl State {
 }
 
 impl State {
-    /// Has the next thread go on. If there is none, the first one learns of it; the others stay where they are.
-    fn hand_over(&mut self) {
+    /// Decides on the thread that goes on, and gives where it waits. If there is none, the first one learns of it; the others stay
+    /// where they are.
+    fn hand_over(&mut self) -> Arc<Turn> {
         match self.next() {
             Some(next) => self.running = next,
             None => (self.is_dead, self.running) = (true, 0),
         }
-        self.threads[self.running].turn.notify_one();
+        Arc::clone(&self.threads[self.running].turn)
     }
 }
 
@@ -265,11 +286,15 @@ impl Place {
     }
 
     /// Has another thread go on, and comes back when it is this one's turn again.
-    fn switch(&self, mut state: MutexGuard<'_, State>) {
-        state.hand_over();
-        let turn = Arc::clone(&state.threads[self.thread].turn);
-        let not_yet = |state: &mut State| state.running != self.thread;
-        state = turn.wait_while(state, not_yet).unwrap_or_else(PoisonError::into_inner);
+    fn switch<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        let next = state.hand_over();
+        if state.running != self.thread {
+            let turn = Arc::clone(&state.threads[self.thread].turn);
+            drop(state);
+            next.give();
+            turn.wait();
+            state = self.lock();
+        }
         if std::mem::take(&mut state.is_dead) {
             let waiting: Vec<_> = state.threads.iter().map(|thread| thread.status).collect();
             // What unwinds may close what it holds.
@@ -350,7 +375,9 @@ impl Place {
         state.moved();
         state.wake(|on| on == Wait::End(None) || on == Wait::End(Some(thread)));
         if state.threads.iter().any(|thread| thread.status != Status::Ended) {
-            state.hand_over();
+            let next = state.hand_over();
+            drop(state);
+            next.give();
         }
     }
 }
@@ -413,10 +440,8 @@ pub(crate) mod thread {
     impl Place {
         /// Waits until a thread that was just started is to run.
         fn wait_for_turn(&self) {
-            let state = self.lock();
-            let turn = state.threads[self.thread].turn.clone();
-            let not_yet = |state: &mut super::State| state.running != self.thread;
-            drop(turn.wait_while(state, not_yet));
+            let turn = self.lock().threads[self.thread].turn.clone();
+            turn.wait();
         }
     }
 
