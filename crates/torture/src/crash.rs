@@ -30,7 +30,8 @@ const SINGLES: usize = 5;
 const LOOKS: u64 = 8;
 /// One image in so many that cut off recoveries leave is written to and opened again, as all others are.
 const USED: u64 = 8;
-/// One image in so many is recovered with the recovery itself cut off.
+/// One image in so many is recovered with the recovery itself cut off. Where each pending operation is kept alone and dropped alone, it is one
+/// image at each boundary: there are hundreds, most of which differ by one operation.
 const RECOVERY_CUTS: usize = 41;
 
 /// A sorted load has so many records at most.
@@ -641,10 +642,14 @@ fn trace(setting: Setting, steps: Steps) -> Result<Trace, Report> {
         .map_err(|panic| Report::of_violation(case, format!("the workload itself {panic}")))
 }
 
-/// Runs the workload of a setting, and cuts the power where `effort` says, for as long as it is to `go_on`. Images are
+/// Runs the workload of a setting, and cuts the power where `effort` says, for as long as it is to `go_on` with the case of this name. Images are
 /// recovered by as many threads as there are processors. A case is an image, those of recoveries that were cut off among them; an
 /// operation is one of the file system in the workload.
-pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
+pub fn run(
+    setting: Setting,
+    effort: Effort,
+    go_on: impl Fn(&dyn fmt::Display) -> bool + Sync,
+) -> Report {
     let steps = Steps::ALL;
     let trace = match trace(setting, steps) {
         Ok(trace) => trace,
@@ -658,13 +663,22 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
     let reached = AtomicU64::new(0);
     let all = boundaries.flat_map(|at| {
         reached.fetch_add(1, Ordering::Relaxed);
-        let cuts = cuts(fs, at, effort).into_iter();
-        cuts.map(move |cut| CaseId { setting, at, cut, steps })
+        let cuts = cuts(fs, at, effort);
+        let drawn = choices::mix(setting.seed, at) % cuts.len() as u64;
+        (0..)
+            .zip(cuts)
+            .map(move |(image, cut)| (image == drawn, CaseId { setting, at, cut, steps }))
     });
     // Images are made where they are asked for in order, which is cheap.
-    let case = |(made, id): (usize, _)| Case::new(id, &trace, made.is_multiple_of(RECOVERY_CUTS));
+    let case = |(made, (is_drawn, id)): (usize, (bool, CaseId))| {
+        let cut_recovery = match effort.step {
+            1 => is_drawn,
+            _ => made.is_multiple_of(RECOVERY_CUTS),
+        };
+        Case::new(id, &trace, cut_recovery)
+    };
     let cases = all.enumerate().map(case);
-    let mut report = workers::sum(cases, go_on, |case| attempt(history, &case));
+    let mut report = workers::sum(cases, |case| go_on(&case.id), |case| attempt(history, &case));
     report.operations = operations as u64;
     report.count("commits", history.commits() as u64);
     report.count("boundaries", reached.into_inner());
@@ -789,7 +803,7 @@ mod tests {
     fn each_engine_by_itself_is_recovered() {
         for engines in Engines::each() {
             let setting = Setting { engines, ..Setting::new(3, Layer::Positional) };
-            let report = run(setting, Effort { step: 300, randoms: 1 }, || true);
+            let report = run(setting, Effort { step: 300, randoms: 1 }, |_| true);
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             assert!(report.cases > 20 && report.faults_fired() == report.cases, "{report:?}");
         }

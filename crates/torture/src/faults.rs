@@ -862,9 +862,13 @@ fn attempt(id: CaseId) -> Report {
 }
 
 /// Runs the workload of a setting again and again, each time with something else that goes wrong: every call of every kind with every
-/// errno once and until the disk is repaired, every sync lost, damaged reads, storms, slow disks. All of it with an effort of 1, for as long as it is to `go_on`,
+/// errno once and until the disk is repaired, every sync lost, damaged reads, storms, slow disks. All of it with an effort of 1, for as long as it is to `go_on` with the case of this name,
 /// on as many threads as there are processors. Operations are calls to the file system.
-pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) -> Report {
+pub fn run(
+    setting: Setting,
+    effort: Effort,
+    go_on: impl Fn(&dyn fmt::Display) -> bool + Sync,
+) -> Report {
     let steps = Steps::ALL;
     let calls = match calls(setting, steps) {
         Ok(calls) => calls,
@@ -883,7 +887,7 @@ pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Sync) ->
         trouble,
         steps,
     });
-    let mut report = workers::sum(cases, go_on, attempt);
+    let mut report = workers::sum(cases, |case| go_on(case), attempt);
     report.count("calls of the workload", calls.iter().map(|(_, calls)| calls).sum());
     report
 }

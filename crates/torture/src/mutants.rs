@@ -65,12 +65,12 @@ pub fn hunt(
 ) -> Result<Tried, Caught> {
     plant(bug);
     let modes: [(&'static str, Attempt<'_>); 6] = [
-        ("crash", &|setting, go_on| crash::run(setting, CUTS, go_on)),
+        ("crash", &|setting, go_on| crash::run(setting, CUTS, |_| go_on())),
         ("model", &|setting, go_on| {
             while_going(setting, go_on, |setting| model::run(setting, None, 0))
         }),
-        ("faults", &|setting, go_on| faults::run(setting, FAULTS, go_on)),
-        ("flip", &|setting, go_on| flip::run(setting, FLIPS, go_on)),
+        ("faults", &|setting, go_on| faults::run(setting, FAULTS, |_| go_on())),
+        ("flip", &|setting, go_on| flip::run(setting, FLIPS, |_| go_on())),
         ("linear", &|setting, go_on| while_going(setting, go_on, linear::run)),
         ("kill", kill),
     ];
@@ -108,7 +108,7 @@ fn while_going(
 ) -> Report {
     // Seeds that no other round begins with.
     let seeds = (0_u64..).map(|number| first.seed.wrapping_add(number << 32));
-    workers::sum_until_wrong(seeds, go_on, |seed| attempt(Setting { seed, ..first }))
+    workers::sum_until_wrong(seeds, |_| go_on(), |seed| attempt(Setting { seed, ..first }))
 }
 
 #[cfg(test)]
@@ -148,14 +148,14 @@ mod tests {
         let setting = Setting::new(1, Layer::Positional);
         made_shorter(
             Bug::SkipLogSync,
-            |go_on| crash::run(setting, CUTS, go_on),
+            |go_on| crash::run(setting, CUTS, |_| go_on()),
             crash::shorten,
             |case| crash::replay(case.parse().unwrap()).unwrap(),
         );
         let few = faults::Effort { every: 50 };
         made_shorter(
             Bug::AcknowledgeNoSpace,
-            |go_on| faults::run(setting, few, go_on),
+            |go_on| faults::run(setting, few, |_| go_on()),
             faults::shorten,
             |case| faults::replay(case.parse().unwrap()).unwrap(),
         );

@@ -28,18 +28,18 @@ pub fn each<T>(cases: impl Iterator<Item = T> + Send, attempt: impl Fn(T) + Sync
     });
 }
 
-/// Tries `cases` like [`each`], the first one at least, for as long as it is to `go_on`, and adds up what comes of them. When so much is wrong
+/// Tries `cases` like [`each`], the first one at least, for as long as it is to `go_on` with the next one, and adds up what comes of them. When so much is wrong
 /// that nobody would read more of it, no more is tried. The report says by [`WHOLE`] if all were.
 pub(crate) fn sum<T>(
     cases: impl Iterator<Item = T> + Send,
-    go_on: impl Fn() -> bool + Sync,
+    go_on: impl Fn(&T) -> bool + Sync,
     attempt: impl Fn(T) -> Report + Sync,
 ) -> Report {
     let (sum, cut_short) = (Mutex::new(Report::default()), AtomicBool::new(false));
     let is_full = || sum.lock().unwrap_or_else(PoisonError::into_inner).is_full();
     let mut is_first = true;
-    let cases = cases.take_while(|_| {
-        let goes_on = std::mem::take(&mut is_first) || go_on() && !is_full();
+    let cases = cases.take_while(|case| {
+        let goes_on = std::mem::take(&mut is_first) || go_on(case) && !is_full();
         cut_short.fetch_or(!goes_on, Ordering::Relaxed);
         goes_on
     });
@@ -55,11 +55,11 @@ pub(crate) fn sum<T>(
 /// Tries `cases` like [`sum`] until one fails.
 pub(crate) fn sum_until_wrong<T>(
     cases: impl Iterator<Item = T> + Send,
-    go_on: impl Fn() -> bool + Sync,
+    go_on: impl Fn(&T) -> bool + Sync,
     attempt: impl Fn(T) -> Report + Sync,
 ) -> Report {
     let is_wrong = AtomicBool::new(false);
-    let go_on = || !is_wrong.load(Ordering::Relaxed) && go_on();
+    let go_on = |case: &T| !is_wrong.load(Ordering::Relaxed) && go_on(case);
     sum(cases, go_on, |case| {
         let report = attempt(case);
         is_wrong.fetch_or(!report.violations.is_empty(), Ordering::Relaxed);
@@ -73,7 +73,7 @@ pub(crate) fn first_failing<T>(
     until: Instant,
     attempt: impl Fn(T) -> Report + Sync,
 ) -> Option<Violation> {
-    sum_until_wrong(cases, || Instant::now() < until, attempt).violations.into_iter().next()
+    sum_until_wrong(cases, |_| Instant::now() < until, attempt).violations.into_iter().next()
 }
 
 #[cfg(test)]
@@ -98,12 +98,14 @@ mod tests {
     #[test]
     fn reports_are_added_up_until_too_much_is_wrong() {
         let fine = |_| Report { cases: 1, ..Report::default() };
-        let whole = sum(0..100, || true, fine);
+        let whole = sum(0..100, |_| true, fine);
         assert_eq!((whole.cases, whole.counts[WHOLE]), (100, 1));
-        let part = sum(0..100, || false, fine);
-        assert_eq!((part.cases, part.counts[WHOLE]), (1, 0));
+        for goes_on_to in [0, 5] {
+            let part = sum(0..100, |&case| case < goes_on_to, fine);
+            assert_eq!((part.cases, part.counts[WHOLE]), (goes_on_to.max(1), 0));
+        }
         let wrong = |case: u32| Report::of_violation(case, "it is wrong".into());
-        let violations = sum(0.., || true, wrong).violations.len();
+        let violations = sum(0.., |_| true, wrong).violations.len();
         assert!((Report::MOST_VIOLATIONS..Report::MOST_VIOLATIONS + 100).contains(&violations));
         let soon = Instant::now() + std::time::Duration::from_secs(600);
         assert!(first_failing(0..100, soon, fine).is_none());

@@ -410,18 +410,22 @@ pub fn run_without(setting: Setting) -> Report {
     }
 }
 
-/// Makes the database of a setting, closed and not closed, damages it where `effort` says, and examines what is left, for as long as it is to `go_on`, in as
+/// Makes the database of a setting, closed and not closed, damages it where `effort` says, and examines what is left, for as long as it is to `go_on` with the case of this name, in as
 /// many threads as there are processors. What comes first is of all files. A case is an opening of a damaged database; how many of them were `refused`, how many opened and
 /// `reported` damage, and how many said nothing, because nothing depends on what was damaged, is counted, how many were `gone on with`,
 /// and how many bytes of how many files are in use.
-pub fn run(setting: Setting, effort: Effort, go_on: impl Fn() -> bool + Send + Sync) -> Report {
+pub fn run(
+    setting: Setting,
+    effort: Effort,
+    go_on: impl Fn(&dyn fmt::Display) -> bool + Sync,
+) -> Report {
     let samples = match make(setting) {
         Ok(samples) => samples,
         Err(report) => return report,
     };
     let plan = Plan::new(setting.seed, &samples, effort.every as u64);
     let cases = plan.cases().filter(Case::exists);
-    let mut sum = workers::sum(cases, go_on, |case| case.check());
+    let mut sum = workers::sum(cases, |case| go_on(&format_args!("{case:?}")), |case| case.check());
     sum.count("files", samples.iter().map(|sample| sample.files.len() as u64).sum());
     sum.count("bytes", samples.iter().map(Sample::used_bytes).sum());
     sum

@@ -228,7 +228,7 @@ fn a_case_is_tried_again_by_its_name() {
 #[test]
 fn a_run_goes_on_for_as_long_as_it_is_to() {
     let asked = AtomicUsize::new(0);
-    let go_on = || asked.fetch_add(1, Ordering::Relaxed) < 300;
+    let go_on = |_: &dyn std::fmt::Display| asked.fetch_add(1, Ordering::Relaxed) < 300;
     let report = run(Setting::new(9, Layer::Mmap), Effort { every: 50 }, go_on);
     assert!((250..=301).contains(&report.cases), "{report:?}");
     let verdicts = ["refused", "reported", "harmless"].map(|verdict| report.counts[verdict]);

@@ -1,6 +1,7 @@
 //! How long the torture lasts, with what, and how it is told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +48,7 @@ pub(super) struct Course {
 }
 
 /// As a usage error.
-pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
+pub(super) fn usage(error: impl Display) -> Failure {
     Failure::usage(error.to_string())
 }
 
@@ -106,7 +107,7 @@ impl Course {
         let mut first = None;
         let (clock, telling) = (self.begin()?, Telling::begin(mode, self.figures));
         for setting in clock.settings() {
-            clock.tell(setting);
+            clock.tell(&setting);
             match attempt(setting, &clock) {
                 Ok(report) => {
                     let violation = report.violations.first().cloned();
@@ -130,7 +131,7 @@ impl Course {
     ) -> Result<()> {
         let (clock, telling) = (self.begin()?, Telling::begin(mode, self.figures));
         workers::each(clock.settings(), |setting| {
-            clock.tell(setting);
+            clock.tell(&setting);
             telling.add(setting, attempt(setting));
         });
         telling.finish()
@@ -159,18 +160,18 @@ impl Clock {
         self.begun.elapsed() >= self.time
     }
 
-    /// Whether to go on with a setting; tells now and then where it is.
-    pub(super) fn goes_on(&self, setting: Setting) -> bool {
-        self.tell(setting);
+    /// Whether to go on with a setting or a case; tells now and then where it is.
+    pub(super) fn goes_on(&self, next: &dyn Display) -> bool {
+        self.tell(next);
         !self.is_over()
     }
 
-    fn tell(&self, setting: Setting) {
+    fn tell(&self, next: &dyn Display) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.elapsed() >= INTERVAL {
             *told = Instant::now();
             let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
-            anstream::eprintln!("turbidite: {minutes:.1} min, {setting}");
+            anstream::eprintln!("turbidite: {minutes:.1} min, {next}");
         }
     }
 

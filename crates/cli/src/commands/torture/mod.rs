@@ -90,7 +90,7 @@ impl Crash {
         let effort = crash::Effort { step: self.every.into(), randoms: self.randoms.into() };
         self.course.run_and_shorten(
             "crash",
-            |setting, clock| Ok(crash::run(setting, effort, || clock.goes_on(setting))),
+            |setting, clock| Ok(crash::run(setting, effort, |case| clock.goes_on(case))),
             |violation| crash::shorten(violation, SHORTENING),
         )
     }
@@ -116,7 +116,7 @@ impl Faults {
         let effort = faults::Effort { every: self.every as usize };
         self.course.run_and_shorten(
             "faults",
-            |setting, clock| Ok(faults::run(setting, effort, || clock.goes_on(setting))),
+            |setting, clock| Ok(faults::run(setting, effort, |case| clock.goes_on(case))),
             |violation| faults::shorten(violation, SHORTENING),
         )
     }
@@ -139,8 +139,9 @@ struct Flip {
 impl Flip {
     fn run(&self) -> Result<()> {
         let effort = flip::Effort { every: self.every as usize };
-        self.course
-            .run("flip", |setting, clock| Ok(flip::run(setting, effort, || clock.goes_on(setting))))
+        self.course.run("flip", |setting, clock| {
+            Ok(flip::run(setting, effort, |case| clock.goes_on(case)))
+        })
     }
 }
 
@@ -266,7 +267,7 @@ impl Soak {
         self.course.run("soak", |setting, clock| {
             let begun = Instant::now();
             in_directory(self.dir.as_deref(), setting.layer, |dir| {
-                soak::run(setting, dir, || clock.goes_on(setting) && begun.elapsed() < each)
+                soak::run(setting, dir, || clock.goes_on(&setting) && begun.elapsed() < each)
             })
         })
     }
