@@ -14,8 +14,8 @@ fn randoms() -> usize {
 /// Cuts the power at every `step`-th boundary of the workload, at more of them with more effort.
 fn cut_everywhere(layer: Layer, step: usize) {
     let randoms = randoms();
-    let effort = Effort { step: (2 * step / randoms.max(1)).max(1), randoms };
-    let report = run(Setting::new(choices::seed(), layer), effort, || true);
+    let effort = Effort { step: (2 * step / randoms.max(1)).max(1), from: 0, randoms };
+    let report = run(Setting::new(choices::seed(), layer), effort, |_| true);
     println!("{layer}: {} images of {} operations", report.cases, report.operations);
     let told: Vec<_> = report.violations.iter().take(40).collect();
     // Where the layer has its usual sizes the name is one for `torture replay`, but here threads are in any order.

@@ -17,7 +17,7 @@ const EIO: Errno = Errno::Raw(5);
 
 /// One case in so many of all errors at all calls.
 fn fail_everywhere(layer: Layer, every: usize) {
-    let report = run(Setting::new(choices::seed(), layer), Effort { every }, || true);
+    let report = run(Setting::new(choices::seed(), layer), Effort { every }, |_| true);
     let fired = report.faults_fired();
     println!("{layer}: {} runs, {fired} faults, {} calls", report.cases, report.operations);
     let told = report.violations.iter().take(20);

@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 
 /// Damages one bit in `every` of the files of a database, and more at their ends, and other things in between.
 fn damage(setting: Setting, every: usize) {
-    let report = run(setting, Effort { every }, || true);
+    let report = run(setting, Effort { every }, |_| true);
     println!("{setting}: {} cases, {:?}", report.cases, report.counts);
     // The names are for `torture replay`, but here threads are in any order.
     let told = report.violations.iter().take(40);

@@ -46,6 +46,8 @@ pub struct Effort {
     /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them. With 1, each
     /// pending operation is kept alone and dropped alone; otherwise some of them are.
     pub step: usize,
+    /// The first boundary but for the two ends, as where an earlier run has ended.
+    pub from: usize,
     /// How many random images there are at each boundary, at most [`MOST_RANDOMS`].
     pub randoms: usize,
 }
@@ -484,7 +486,7 @@ impl Trace {
 
 /// The cuts that are tried where operations are pending: none that leaves what another one leaves anyway, but for names of different
 /// directories.
-fn cuts(fs: &MemoryFs, at: usize, Effort { step, randoms }: Effort) -> Vec<PowerCut> {
+fn cuts(fs: &MemoryFs, at: usize, Effort { step, randoms, .. }: Effort) -> Vec<PowerCut> {
     let unsynced = fs.unsynced(at);
     if unsynced == 0 {
         return vec![PowerCut::KeepAll];
@@ -658,7 +660,8 @@ pub fn run(
     let Trace { fs, history } = &trace;
     let operations = fs.operations();
     let first = (setting.seed % effort.step as u64) as usize;
-    let between = (first..operations).step_by(effort.step).filter(|&at| at > 0 && at < operations);
+    let inner = effort.from.max(1)..operations;
+    let between = (first..operations).step_by(effort.step).filter(|at| inner.contains(at));
     let boundaries = std::iter::once(0).chain(between).chain([operations]);
     let reached = AtomicU64::new(0);
     let all = boundaries.flat_map(|at| {
@@ -736,7 +739,7 @@ fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violat
     };
     let Trace { fs, history } = &trace;
     let cases = (0..=fs.operations()).flat_map(|at| {
-        let all = cuts(fs, at, Effort { step: 1, randoms: 2 }).into_iter();
+        let all = cuts(fs, at, Effort { step: 1, from: 0, randoms: 2 }).into_iter();
         let alike = all.filter(|&other| kind_of(other) == kind_of(cut));
         alike.map(move |cut| CaseId { at, cut, ..like })
     });
@@ -803,10 +806,28 @@ mod tests {
     fn each_engine_by_itself_is_recovered() {
         for engines in Engines::each() {
             let setting = Setting { engines, ..Setting::new(3, Layer::Positional) };
-            let report = run(setting, Effort { step: 300, randoms: 1 }, |_| true);
+            let report = run(setting, Effort { step: 300, from: 0, randoms: 1 }, |_| true);
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             assert!(report.cases > 20 && report.faults_fired() == report.cases, "{report:?}");
         }
+    }
+
+    #[test]
+    fn a_run_begins_where_another_one_has_ended() {
+        let setting =
+            Setting { engines: Engines::each().remove(0), ..Setting::new(3, Layer::Mmap) };
+        let from = |from| run(setting, Effort { step: 300, from, randoms: 0 }, |_| true);
+        let whole = from(0);
+        let reached = [0, 1, 3, 4, 303, 304, whole.operations as usize]
+            .map(|at| from(at).counts["boundaries"]);
+        // Both ends, and each 300th from the third one on.
+        let between = whole.counts["boundaries"] - 2;
+        assert_eq!(between, (whole.operations - 3).div_ceil(300));
+        assert_eq!(
+            reached,
+            [between, between, between, between - 1, between - 1, between - 2, 0]
+                .map(|inner| inner + 2)
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{crash, faults, flip, linear, model, workers};
 /// A mode is left for the next one after so long.
 const SLICE: Duration = Duration::from_secs(3);
 /// How dense power cuts are, which is all over the workload within that time, damage, and faults.
-const CUTS: crash::Effort = crash::Effort { step: 61, randoms: 2 };
+const CUTS: crash::Effort = crash::Effort { step: 61, from: 0, randoms: 2 };
 const FLIPS: flip::Effort = flip::Effort { every: 16 };
 const FAULTS: faults::Effort = faults::Effort { every: 1 };
 

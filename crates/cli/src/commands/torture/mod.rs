@@ -80,6 +80,9 @@ struct Crash {
     /// Cut at one boundary in so many, others with each seed
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     every: u16,
+    /// Begin with the boundary behind so many operations, as where an earlier run has ended
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    from: u32,
     /// Random images at each boundary
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(..=crash::MOST_RANDOMS as i64))]
     randoms: u16,
@@ -87,7 +90,11 @@ struct Crash {
 
 impl Crash {
     fn run(&self) -> Result<()> {
-        let effort = crash::Effort { step: self.every.into(), randoms: self.randoms.into() };
+        let effort = crash::Effort {
+            step: self.every.into(),
+            from: self.from as usize,
+            randoms: self.randoms.into(),
+        };
         self.course.run_and_shorten(
             "crash",
             |setting, clock| Ok(crash::run(setting, effort, |case| clock.goes_on(case))),
