@@ -52,6 +52,16 @@ pub struct Effort {
     pub randoms: usize,
 }
 
+impl Effort {
+    /// The boundaries of so many operations at which the power is cut, in order.
+    fn boundaries(self, seed: u64, operations: usize) -> impl Iterator<Item = usize> {
+        let first = (seed % self.step as u64) as usize;
+        let inner = self.from.max(1)..operations;
+        let between = (first..operations).step_by(self.step).filter(move |at| inner.contains(at));
+        std::iter::once(0).chain(between).chain([operations])
+    }
+}
+
 /// The name of a case: a setting, a boundary of the workload, and what the power cut left there. Its text is
 /// `crash/SEED/ENGINES/LAYER/BOUNDARY/CUT`, as in `crash/7/all/mmap/1200/keep-only:3`, with the [steps](Steps) behind it if not all are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -659,12 +669,8 @@ pub fn run(
     };
     let Trace { fs, history } = &trace;
     let operations = fs.operations();
-    let first = (setting.seed % effort.step as u64) as usize;
-    let inner = effort.from.max(1)..operations;
-    let between = (first..operations).step_by(effort.step).filter(|at| inner.contains(at));
-    let boundaries = std::iter::once(0).chain(between).chain([operations]);
     let reached = AtomicU64::new(0);
-    let all = boundaries.flat_map(|at| {
+    let all = effort.boundaries(setting.seed, operations).flat_map(|at| {
         reached.fetch_add(1, Ordering::Relaxed);
         let cuts = cuts(fs, at, effort);
         let drawn = choices::mix(setting.seed, at) % cuts.len() as u64;
@@ -814,20 +820,29 @@ mod tests {
 
     #[test]
     fn a_run_begins_where_another_one_has_ended() {
+        let boundaries = |step, from, operations| {
+            let effort = Effort { step, from, randoms: 0 };
+            effort.boundaries(3, operations).collect::<Vec<_>>()
+        };
+        // Both ends, and each 300th from the third one on.
+        for from in [0, 1, 3] {
+            assert_eq!(boundaries(300, from, 904), [0, 3, 303, 603, 903, 904]);
+        }
+        assert_eq!(boundaries(300, 4, 904), [0, 303, 603, 903, 904]);
+        assert_eq!(boundaries(300, 303, 904), [0, 303, 603, 903, 904]);
+        assert_eq!(boundaries(300, 304, 904), [0, 603, 903, 904]);
+        assert_eq!(boundaries(300, 0, 903), [0, 3, 303, 603, 903]);
+        assert_eq!(boundaries(1, 0, 4), [0, 1, 2, 3, 4]);
+        assert_eq!(boundaries(1, 3, 4), [0, 3, 4]);
+        for from in [4, 5, usize::MAX] {
+            assert_eq!(boundaries(1, from, 4), [0, 4]);
+        }
+
         let setting =
             Setting { engines: Engines::each().remove(0), ..Setting::new(3, Layer::Mmap) };
-        let from = |from| run(setting, Effort { step: 300, from, randoms: 0 }, |_| true);
-        let whole = from(0);
-        let reached = [0, 1, 3, 4, 303, 304, whole.operations as usize]
-            .map(|at| from(at).counts["boundaries"]);
-        // Both ends, and each 300th from the third one on.
-        let between = whole.counts["boundaries"] - 2;
-        assert_eq!(between, (whole.operations - 3).div_ceil(300));
-        assert_eq!(
-            reached,
-            [between, between, between, between - 1, between - 1, between - 2, 0]
-                .map(|inner| inner + 2)
-        );
+        let report = run(setting, Effort { step: 300, from: usize::MAX, randoms: 0 }, |_| true);
+        assert_eq!(report.counts["boundaries"], 2);
+        assert!(report.operations > 300 && report.violations.is_empty(), "{report:?}");
     }
 
     #[test]
