@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, DatabaseBuilder, Durability, EngineKind, Error};
 
-use crate::history::{self, Change, Fingerprint, History, LOGGED, PARTS};
+use crate::history::{self, Change, Fingerprint, History, LOGGED, Model, PARTS};
 use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
 use crate::steps::{self, Steps};
@@ -543,25 +543,26 @@ fn look(case: &Case) -> Result<Option<Fingerprint>, String> {
     state.map_err(|error| format!("cannot be read by those who only read: {error:?}"))
 }
 
-fn check_open(history: &History, case: &Case) -> Result<(Database, [usize; PARTS]), String> {
+/// Recovers an image. Gives what it holds, and after how many commits of each part it does.
+fn check_open(history: &History, case: &Case) -> Result<(Database, Model, [usize; PARTS]), String> {
     let is_looked_at =
         choices::mix(case.id.setting.seed, case.id.to_string()).is_multiple_of(LOOKS);
     let seen = if is_looked_at { look(case)? } else { None };
     let db = case.open(0).map_err(|error| format!("does not open: {error:?}"))?;
-    let state = Fingerprint::of(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
-    if seen.is_some_and(|seen| seen != state) {
+    let model = Model::read(&db).map_err(|error| format!("cannot be read: {error:?}"))?;
+    if seen.is_some_and(|seen| seen != model.fingerprint) {
         return Err("those who only read see another state".into());
     }
-    let found = history.find(state, case.id.at, case.needed)?;
+    let found = history.find(model.fingerprint, case.id.at, case.needed)?;
     for name in made(case.id.steps).take(case.keyspaces) {
         db.open_keyspace(name).map_err(|error| error.to_string())?;
     }
-    Ok((db, found))
+    Ok((db, model, found))
 }
 
 /// Recovers an image, writes to it, and recovers that.
 fn check(history: &History, case: &Case) -> Result<(), String> {
-    let (db, found) = check_open(history, case)?;
+    let (db, model, found) = check_open(history, case)?;
     let problem = |error: Error| format!("after recovery: {error:?}");
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
     let exists = |(keyspace, ..): &Change| db.open_keyspace(keyspace).is_ok();
@@ -572,6 +573,9 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     let changes = alike.unwrap_or_else(|| vec![new]);
     history::commit(&db, &changes, Durability::Os).map_err(problem)?;
     let state = Fingerprint::of(&db).map_err(problem)?;
+    if state != history.after(model, &changes) {
+        return Err("what was committed after recovery is not what is read then".into());
+    }
     db.close().map_err(problem)?;
     let db = case.open(1).map_err(problem)?;
     if Fingerprint::of(&db).map_err(problem)? != state {
@@ -594,7 +598,7 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<[usize; 2], Stri
     let (mut images, mut used) = (0, 0);
     let mut recovering = case.again(fs.clone());
     let (found, opened) = case.part(1, || {
-        let (_db, found) = check_open(history, &recovering)?;
+        let (_db, _, found) = check_open(history, &recovering)?;
         Ok::<_, String>((found, fs.operations()))
     })?;
     for at in 0..=opened {

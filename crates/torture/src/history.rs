@@ -4,7 +4,7 @@
 //! keyspaces with a log together, and each one without. So thousands of recovered databases can each be found in
 //! the history quickly.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,16 +51,16 @@ pub fn open(fs: &MemoryFs) -> Result<Database> {
     builder(Arc::new(fs.clone())).open()
 }
 
-/// The usual engine of a keyspace, and its part.
-fn engine_and_part(keyspace: &str) -> (EngineKind, usize) {
+/// One of the keyspaces.
+fn known(keyspace: &str) -> (&'static str, EngineKind, usize) {
     let known = KEYSPACES.iter().find(|(name, ..)| *name == keyspace);
-    known.map(|&(_, engine, part)| (engine, part)).expect("it is one of the keyspaces")
+    *known.expect("it is one of the keyspaces")
 }
 
 /// The engine of a keyspace.
 #[must_use]
 pub fn engine_of(keyspace: &str, engines: Engines) -> EngineKind {
-    engines.or(engine_and_part(keyspace).0)
+    engines.or(known(keyspace).1)
 }
 
 /// The keyspaces of a part.
@@ -72,7 +72,7 @@ fn names_of(part: usize) -> String {
 /// The part that a keyspace recovers with.
 #[must_use]
 pub fn part_of(keyspace: &str) -> usize {
-    engine_and_part(keyspace).1
+    known(keyspace).2
 }
 
 /// Whether a keyspace has the log.
@@ -84,7 +84,7 @@ pub fn is_logged(keyspace: &str) -> bool {
 /// What a keyspace is made of on its usual engine.
 #[must_use]
 pub fn options(keyspace: &str) -> KeyspaceOptions {
-    let (engine, part) = engine_and_part(keyspace);
+    let (_, engine, part) = known(keyspace);
     fitting(keyspace, engine, choices::plain(engine).log(part == LOGGED))
 }
 
@@ -127,38 +127,9 @@ impl Fingerprint {
         &mut self.0[part_of(keyspace)]
     }
 
-    /// Reads all of `db` in each way that there is: forwards, backwards where there is an order, and each key by itself and with the
-    /// others, beside some that were never there.
-    ///
-    /// # Panics
-    /// If the ways of reading it differ.
+    /// That of all that `db` holds, which is [read](Model::read) in each way that there is.
     pub fn of(db: &Database) -> Result<Self> {
-        let mut found = Self::default();
-        for info in db.keyspaces() {
-            let keyspace = db.open_keyspace(&info.name)?;
-            let records = keyspace.iter().collect::<Result<Vec<_>>>()?;
-            let part = found.part(&info.name);
-            for (key, value) in &records {
-                *part = part.wrapping_add(entry_hash(&info.name, key, value));
-            }
-            let differ = |way: &str| format!("{way} differ in {}", info.name);
-            check_keys(&keyspace, &records, &info.name)?;
-            if !is_ordered(info.engine) {
-                assert_eq!(records.len() as u64, keyspace.count()?, "{}", differ("counts"));
-                continue;
-            }
-            let mut rest = records.iter().rev();
-            let mut cursor = keyspace.cursor()?;
-            cursor.seek_to_last()?;
-            while cursor.is_valid() {
-                let wanted = rest.next().map(|(key, value)| (&key[..], &value[..]));
-                let there = Some((cursor.key(), cursor.value()));
-                assert!(wanted == there, "{}", differ("forwards and backwards"));
-                cursor.prev()?;
-            }
-            assert!(rest.next().is_none(), "{}", differ("forwards and backwards"));
-        }
-        Ok(found)
+        Ok(Model::read(db)?.fingerprint)
     }
 }
 
@@ -209,11 +180,17 @@ pub fn files(fs: &MemoryFs) -> Vec<(PathBuf, u64)> {
     fs.files().into_iter().map(|(path, bytes)| (path, bytes.len() as u64)).collect()
 }
 
-/// Looks up each key of `records`, which are all there is, and some that were never there.
+/// Looks up each key of `records`, which are all there is, and those that are not there of the keys that workloads put, and some that nobody does.
 fn check_keys(keyspace: &Keyspace, records: &[(Slice, Slice)], name: &str) -> Result<()> {
-    let keys = records.iter().map(|(key, _)| &key[..]).chain(NEVER);
-    let values = records.iter().map(|(_, value)| Some(value)).chain(NEVER.map(|_| None));
-    let wanted: Vec<_> = keys.zip(values).collect();
+    let there: BTreeSet<&[u8]> = records.iter().map(|(key, _)| &key[..]).collect();
+    let used: Vec<_> = (0..12)
+        .map(|number| format!("key {number}"))
+        .chain((0..30).map(|number| format!("key {number:02}")))
+        .collect();
+    let others = used.iter().map(String::as_bytes).chain(NEVER);
+    let others = others.filter(|key| !there.contains(key)).map(|key| (key, None));
+    let records = records.iter().map(|(key, value)| (&key[..], Some(value)));
+    let wanted: Vec<_> = records.chain(others).collect();
     let is = |found: &Option<Slice>, value: Option<&Slice>| {
         found.as_deref() == value.map(|value| &value[..])
     };
@@ -255,6 +232,40 @@ pub struct Model {
 }
 
 impl Model {
+    /// All that `db` holds, which is read in each way that there is: forwards, backwards where there is an order, and each key by itself and with the
+    /// others, beside some that are not there.
+    ///
+    /// # Panics
+    /// If the ways of reading it differ, or what is in order is not.
+    pub fn read(db: &Database) -> Result<Self> {
+        let mut model = Self::default();
+        for info in db.keyspaces() {
+            let name = known(&info.name).0;
+            let keyspace = db.open_keyspace(name)?;
+            let records = keyspace.iter().collect::<Result<Vec<_>>>()?;
+            let put = |(key, value): &(Slice, Slice)| (name, key.to_vec(), Some(value.to_vec()));
+            model.apply(&records.iter().map(put).collect::<Vec<_>>());
+            let differ = |way: &str| format!("{way} differ in {name}");
+            check_keys(&keyspace, &records, name)?;
+            if !is_ordered(info.engine) {
+                assert_eq!(records.len() as u64, keyspace.count()?, "{}", differ("counts"));
+                continue;
+            }
+            assert!(records.is_sorted_by(|one, next| one.0 < next.0), "{name} is in no order");
+            let mut rest = records.iter().rev();
+            let mut cursor = keyspace.cursor()?;
+            cursor.seek_to_last()?;
+            while cursor.is_valid() {
+                let wanted = rest.next().map(|(key, value)| (&key[..], &value[..]));
+                let there = Some((cursor.key(), cursor.value()));
+                assert!(wanted == there, "{}", differ("forwards and backwards"));
+                cursor.prev()?;
+            }
+            assert!(rest.next().is_none(), "{}", differ("forwards and backwards"));
+        }
+        Ok(model)
+    }
+
     /// What deletes each record of a keyspace by itself.
     #[must_use]
     pub fn deletion_of_each(&self, keyspace: &'static str) -> Vec<Change> {
@@ -424,6 +435,14 @@ impl History {
         self.changes.push(changes.to_vec());
         self.touched.push(self.model.apply(changes));
         self.note_state();
+    }
+
+    /// What is left of a database of this workload when it was [read](Model::read) as `found` and then these writes were committed.
+    #[must_use]
+    pub fn after(&self, found: Model, changes: &[Change]) -> Fingerprint {
+        let mut model = Model { reducers: self.model.reducers.clone(), ..found };
+        model.apply(changes);
+        model.fingerprint
     }
 
     /// A commit like the one that came after the first `commits`, with as many bytes and none of its values.

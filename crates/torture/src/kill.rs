@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const WRITERS: usize = 2;
 const SAYS: &str = "acknowledged ";
 /// The longest time that a process lives, in milliseconds.
 const LONGEST: usize = 300;
+/// The signal that a process is killed with.
+const KILLED: i32 = 9;
 /// The last process lives on until each of its threads has said something, which takes no longer than this.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// So often the processes that work on one database are killed, before there is a new one.
@@ -227,8 +230,8 @@ fn run_and_kill(
     let killed = child.kill();
     let status = child.wait().map_err(told)?;
     let acknowledged = listening.join().expect("listening does not panic");
-    if let Some(code) = status.code() {
-        return Err(format!("the process ended by itself with {code}"));
+    if status.signal() != Some(KILLED) {
+        return Err(format!("the process ended by itself with {status}"));
     }
     match second {
         _ if is_silent() => {
@@ -359,7 +362,13 @@ mod tests {
     fn a_process_that_ends_is_a_violation() {
         let dir = tempfile::tempdir().unwrap();
         let setting = Setting::new(7, Layer::Positional);
-        let report = run(setting, dir.path(), &|_| Command::new("true"));
-        assert!(report.violations[0].problem.contains("ended by itself"), "{report:?}");
+        for ends in ["exit 0", "exit 1", "kill -ABRT $$"] {
+            let report = run(setting, dir.path(), &|_| {
+                let mut command = Command::new("sh");
+                command.args(["-c", ends]);
+                command
+            });
+            assert!(report.violations[0].problem.contains("ended by itself"), "{report:?}");
+        }
     }
 }
