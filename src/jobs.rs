@@ -454,7 +454,10 @@ impl<'a> Running<'a> {
                     return Some(result);
                 }
                 Err(error) => {
-                    log::warn!("background work on {}: {error:?}", self.jobs.dir.display());
+                    // That the database is closed meanwhile is no trouble.
+                    if error.kind() != ErrorKind::Closed {
+                        log::warn!("background work on {}: {error:?}", self.jobs.dir.display());
+                    }
                     let is_final = is_final(error.kind());
                     self.jobs.report(self, Some(error), forgotten);
                     if is_final {

@@ -34,7 +34,9 @@ use crate::reducer::Reducers;
 use crate::stats::RecoveryReport;
 use crate::sync::{Mutex, MutexGuard};
 use crate::throttle::Throttle;
-use crate::vfs::{Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind};
+use crate::vfs::{
+    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind, remove_leftover,
+};
 use crate::workers::Workers;
 
 const LOCK: &str = "lock";
@@ -368,6 +370,8 @@ fn recover(
     let mut catalog = if options.read_only {
         found.read_only()
     } else {
+        // Left behind by a crash, when files were reached in another way.
+        remove_leftover(&*shared.fs, &shared.path.join(PROBE))?;
         let catalog = found.open(Arc::clone(&shared.fs), &shared.path)?;
         targets.iter().try_for_each(|(_, target)| target.engine.make_writable())?;
         catalog

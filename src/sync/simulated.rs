@@ -13,6 +13,7 @@
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
 /// How long a look at the clock takes.
 const LOOK: Duration = Duration::from_nanos(100);
+
+/// How many there were.
+static SIMULATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
@@ -52,6 +56,12 @@ pub fn run<T>(seed: u64, work: impl FnOnce() -> T) -> T {
     let result = work();
     place.wait_for_others();
     result
+}
+
+/// The number of the simulation that the calling thread belongs to, if it does: each has another one.
+#[must_use]
+pub fn number() -> Option<u64> {
+    current().map(|here| here.scheduler.number)
 }
 
 /// Does each of `works` on a thread of its own, which belongs to the simulation of the caller if there is one, and gives what they gave.
@@ -167,6 +177,8 @@ struct State {
 }
 
 struct Scheduler {
+    /// Which simulation of the process it is.
+    number: u64,
     began: Instant,
     state: Mutex<State>,
 }
@@ -191,7 +203,8 @@ impl Scheduler {
             is_dead: false,
         };
         state.enroll();
-        Self { began: Instant::now(), state: Mutex::new(state) }
+        let number = SIMULATIONS.fetch_add(1, Ordering::Relaxed);
+        Self { number, began: Instant::now(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -23,7 +23,7 @@ use std::sync::{Arc, PoisonError};
 use self::content::Content;
 use self::lent::Areas;
 use self::names::{Entry, FIRST_NODE, NameChange, Names, NodeId};
-use self::trace::{DataChange, Image, Step, Trace};
+use self::trace::{DataChange, Image, Replay, Step, Trace};
 use super::aligned::AlignedBuf;
 use super::counters::{FileCounters, IoStats, Registry};
 use super::layer::Raw;
@@ -66,8 +66,10 @@ struct Shared {
     space: Arc<Space>,
     read_only: AtomicBool,
     refuses_direct: AtomicBool,
-    /// A part of the name of the file whose next sync fails, and what it says then.
-    lost_sync: Mutex<Option<(String, Errno)>>,
+    /// Which sync of a file fails.
+    losing: Mutex<Option<LostSync>>,
+    /// How many did.
+    lost_syncs: AtomicU64,
     locks: Mutex<HashMap<NodeId, Holders>>,
     registry: Registry,
 }
@@ -132,6 +134,16 @@ impl Space {
     }
 }
 
+/// A sync that fails, and loses what was to be synced.
+#[derive(Debug)]
+struct LostSync {
+    /// A part of the file's name.
+    name_contains: String,
+    /// So many others come before it.
+    after: u64,
+    errno: Errno,
+}
+
 /// Who holds a lock.
 #[derive(Debug)]
 enum Holders {
@@ -153,24 +165,29 @@ impl MemoryFs {
     /// An empty file system that remembers what is done to it.
     #[must_use]
     pub fn traced() -> Self {
-        Self::with(Image::default(), true)
+        Self::tracing(Replay::of(&Image::default()))
     }
 
-    fn with(mut image: Image, traced: bool) -> Self {
+    /// Traced, with what readers see in that state.
+    fn tracing(disk: Replay) -> Self {
+        Self::with(disk.visible().clone(), Some(disk))
+    }
+
+    /// With this image, and traced from the state of the disk on, if there is one.
+    fn with(mut image: Image, disk: Option<Replay>) -> Self {
         image.forget_unreachable();
         let space = Arc::new(Space::default());
-        let mut tree = Tree { names: image.names.clone(), ..Tree::default() };
-        for (_, entry) in image.names.walk() {
-            let (Entry::File(id) | Entry::Dir(id)) = entry;
-            tree.next = tree.next.max(id + 1);
-        }
+        let numbers = image.names.numbers().map(|number| number + 1);
+        let next = disk.as_ref().map(Replay::free_number).into_iter().chain(numbers).max();
+        let next = next.unwrap_or(FIRST_NODE).max(FIRST_NODE);
+        let mut tree = Tree { names: image.names.clone(), files: HashMap::new(), next };
         for (&id, content) in &image.files {
             space.used.fetch_add(content.len(), Relaxed);
             let content = RwLock::new(content.clone());
             let node = Node { id, content, lent: Mutex::default(), space: Arc::clone(&space) };
             tree.files.insert(id, Arc::new(node));
         }
-        let trace = traced.then(|| Mutex::new(Trace::new(image)));
+        let trace = disk.map(|disk| Mutex::new(Trace::new(disk)));
         Self(Arc::new(Shared { tree: Mutex::new(tree), trace, space, ..Shared::default() }))
     }
 
@@ -198,7 +215,16 @@ impl MemoryFs {
     #[must_use]
     pub fn image(&self, at: usize, cut: PowerCut) -> Self {
         let image = self.expect_trace().replay(at).image(cut);
-        Self::with(image, false)
+        Self::with(image, None)
+    }
+
+    /// Like [`image`](Self::image), but traced from here on, so that a recovery can itself be cut off. What was not synced before a
+    /// kill, [`KeepAll`](PowerCut::KeepAll), is not synced after it: a power cut during the recovery may lose it, unless that has
+    /// synced it.
+    #[must_use]
+    pub fn image_traced(&self, at: usize, cut: PowerCut) -> Self {
+        let disk = self.expect_trace().replay(at).after(cut);
+        Self::tracing(disk)
     }
 
     fn expect_trace(&self) -> MutexGuard<'_, Trace> {
@@ -209,14 +235,13 @@ impl MemoryFs {
     /// nobody writes.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self::with(self.snapshot(), false)
+        Self::with(self.snapshot(), None)
     }
 
-    /// Like [`fork`](Self::fork), but traced from here on; all that is there now counts as synced. With
-    /// it a recovery can itself be cut off.
+    /// Like [`fork`](Self::fork), but traced from here on; all that is there now counts as synced.
     #[must_use]
     pub fn fork_traced(&self) -> Self {
-        Self::with(self.snapshot(), true)
+        Self::tracing(Replay::of(&self.snapshot()))
     }
 
     fn snapshot(&self) -> Image {
@@ -245,7 +270,20 @@ impl MemoryFs {
     /// pages clean, what was not synced then can be read but is on the disk in no image but
     /// [`KeepAll`](PowerCut::KeepAll), whatever later syncs say.
     pub fn lose_sync(&self, name_contains: &str, errno: Errno) {
-        *locked(&self.0.lost_sync) = Some((name_contains.to_owned(), errno));
+        let lost = LostSync { name_contains: name_contains.to_owned(), after: 0, errno };
+        *locked(&self.0.losing) = Some(lost);
+    }
+
+    /// The same of the sync of a file, whatever its name, that comes after so many others.
+    pub fn lose_sync_after(&self, after: u64, errno: Errno) {
+        let lost = LostSync { name_contains: String::new(), after, errno };
+        *locked(&self.0.losing) = Some(lost);
+    }
+
+    /// How many syncs were lost.
+    #[must_use]
+    pub fn lost_syncs(&self) -> u64 {
+        self.0.lost_syncs.load(Relaxed)
     }
 
     /// Changes the byte at `offset` by exclusive or, behind the back of the trace: it is for file systems
@@ -626,8 +664,14 @@ impl MemoryFile {
     /// What this sync says, if it is the one that [`MemoryFs::lose_sync`] asked to fail.
     fn lost_sync(&self) -> Option<Errno> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let lost = locked(&self.fs.lost_sync).take_if(|(part, _)| name.contains(&**part));
-        lost.map(|(_, errno)| errno)
+        let mut losing = locked(&self.fs.losing);
+        let lost = losing.as_mut().filter(|lost| name.contains(&lost.name_contains))?;
+        if lost.after > 0 {
+            lost.after -= 1;
+            return None;
+        }
+        self.fs.lost_syncs.fetch_add(1, Relaxed);
+        losing.take().map(|lost| lost.errno)
     }
 }
 

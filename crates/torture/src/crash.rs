@@ -17,12 +17,14 @@ use std::time::{Duration, Instant};
 use turbidite::vfs::{MemoryFs, PowerCut};
 use turbidite::{Database, DatabaseBuilder, Durability, EngineKind, Error};
 
-use crate::history::{self, Change, Fingerprint, History, LOGGED, Model, PARTS};
+use crate::history::{
+    self, Change, Fingerprint, History, LOGGED, Model, Needed, PARTS, WRITERS, WRITTEN, Write,
+};
 use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
 use crate::steps::{self, Steps};
 use crate::watch::watched;
-use crate::{Dice, choices, panics, simulated, workers};
+use crate::{Dice, choices, panics, simulated_in_peace, threads, workers};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
@@ -74,6 +76,11 @@ pub struct CaseId {
     pub cut: PowerCut,
     /// The steps of the workload that are done.
     pub steps: Steps,
+}
+
+/// Whether it is the process that ended, and not the power.
+fn is_kill(cut: PowerCut) -> bool {
+    cut == PowerCut::KeepAll
 }
 
 /// The kind of a cut.
@@ -174,6 +181,7 @@ impl Work {
                     self.some_commits(count, &there, most);
                 }
             }
+            Step::Together(count) => self.together(count),
             Step::Persist => self.persist(),
             Step::Reopen => self.reopen(),
             Step::Load(name)
@@ -285,6 +293,39 @@ impl Work {
         }
     }
 
+    /// So many commits of each writer at the same time, and one more when all are done.
+    fn together(&mut self, count: usize) {
+        if !WRITTEN.iter().all(|name| self.made.contains(name)) {
+            return;
+        }
+        let already = self.history.written_now();
+        let seeds = [(); WRITERS].map(|()| self.dice.roll(1 << 32) as u64);
+        let works = seeds.into_iter().enumerate().map(|(writer, seed)| {
+            let (db, fs) = (self.db().clone(), self.fs.clone());
+            let mut dice = Dice::new(seed);
+            let numbers = already[writer]..already[writer] + count;
+            Box::new(move || {
+                let mut writes = Vec::new();
+                for number in numbers {
+                    let durability = match dice.roll(4) {
+                        0 => Durability::Sync,
+                        1 => Durability::Buffered,
+                        _ => Durability::Os,
+                    };
+                    let (key, value) = (history::written_key(writer, number), dice.bytes(40));
+                    let change = |name| (name, key.clone(), Some(value.clone()));
+                    writes.push((fs.operations(), writer, Write::Begin));
+                    history::commit(&db, &WRITTEN.map(change), durability).unwrap();
+                    writes.push((fs.operations(), writer, Write::Acknowledged(durability)));
+                }
+                writes
+            }) as threads::Work<_>
+        });
+        let writes = threads::together(works.collect(), true);
+        self.history.wrote(writes.concat());
+        self.commit(&WRITTEN, 100, Durability::Os);
+    }
+
     fn flush_log(&mut self) {
         self.db().flush_log().unwrap();
         let commits = self.history.commits();
@@ -341,6 +382,8 @@ enum Step {
     Create(&'static str),
     /// So many commits to any of these keyspaces, with values of fewer bytes than that.
     Commits(usize, &'static [&'static str], usize),
+    /// So many commits of each of several threads.
+    Together(usize),
     /// A sorted load, where there is such a thing.
     Load(&'static str),
     Persist,
@@ -378,6 +421,7 @@ const WORKLOAD: &[Step] = &[
     Step::Commits(90, &LOGGED_ONES, 14_000),
     Step::Create("late"),
     Step::Commits(20, &["late", "unlogged", "alpha", "loose", "stray", "apart"], 300),
+    Step::Together(6),
     Step::PersistKeyspace("unlogged"),
     Step::Commits(5, &OTHERS, 300),
     Step::PersistKeyspace("alpha"),
@@ -415,6 +459,7 @@ const WORKLOAD: &[Step] = &[
     Step::PersistKeyspace("gamma"),
     Step::PersistKeyspace("delta"),
     Step::Commits(20, &ALL, 20_000),
+    Step::Together(4),
     Step::Compact("unlogged"),
     Step::Compact("loose"),
     Step::Compact("stray"),
@@ -449,22 +494,27 @@ fn work(setting: Setting, steps: Steps) -> Work {
 struct Case {
     id: CaseId,
     image: MemoryFs,
-    needed: [usize; PARTS],
+    /// What must be left,
+    needed: Needed,
+    /// and what if the power fails before it is opened.
+    synced: Needed,
     keyspaces: usize,
-    cut_recovery: bool,
+    /// The same image, whose recovery is to be cut off.
+    traced: Option<MemoryFs>,
 }
 
 impl Case {
     fn new(id: CaseId, Trace { fs, history }: &Trace, cut_recovery: bool) -> Self {
         let promise = history.promised_at(id.at);
-        let needed = promise.needed(id.cut == PowerCut::KeepAll);
+        let (needed, synced) = (promise.needed(is_kill(id.cut)), promise.needed(false));
         let image = fs.image(id.at, id.cut);
-        Self { id, image, needed, keyspaces: promise.keyspaces, cut_recovery }
+        let traced = cut_recovery.then(|| fs.image_traced(id.at, id.cut));
+        Self { id, image, needed, synced, keyspaces: promise.keyspaces, traced }
     }
 
     /// What an image that was made while recovering this one must hold.
-    fn again(&self, image: MemoryFs) -> Self {
-        Self { image, cut_recovery: false, ..*self }
+    fn again(&self, image: MemoryFs, needed: Needed) -> Self {
+        Self { image, needed, traced: None, ..*self }
     }
 
     fn open(&self, more: u64) -> Result<Database, Error> {
@@ -474,7 +524,7 @@ impl Case {
     /// Does one part of the case, by number, in an order of threads that is the same whenever it is tried.
     fn part<T>(&self, number: usize, work: impl FnOnce() -> T) -> T {
         let seed = choices::mix(self.id.setting.seed, (self.id.to_string(), number));
-        watched(self.id, || simulated(seed, work))
+        watched(self.id, || simulated_in_peace(seed, work))
     }
 }
 
@@ -487,7 +537,7 @@ struct Trace {
 impl Trace {
     /// That of these steps.
     fn new(setting: Setting, steps: Steps) -> Self {
-        simulated(setting.seed, || {
+        simulated_in_peace(setting.seed, || {
             let Work { fs, history, .. } = work(setting, steps);
             Self { fs, history }
         })
@@ -592,20 +642,17 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     }
 }
 
-/// Recovers an image and cuts the power in the middle of that. Gives how many images were recovered, and how many of them used then.
-fn check_cut_recovery(history: &History, case: &Case) -> Result<[usize; 2], String> {
-    let fs = case.image.fork_traced();
+/// Recovers an image and cuts the power in the middle of that: after a kill with what was not synced before it. Gives how many images were
+/// recovered, and how many of them used then.
+fn check_cut_recovery(history: &History, case: &Case, fs: &MemoryFs) -> Result<[usize; 2], String> {
     let (mut images, mut used) = (0, 0);
-    let mut recovering = case.again(fs.clone());
     let (found, opened) = case.part(1, || {
-        let (_db, _, found) = check_open(history, &recovering)?;
+        let recovering = case.again(fs.clone(), case.needed);
+        let (_db, model, commits) = check_open(history, &recovering)?;
+        let found = Needed { commits, written: model.fingerprint.written };
         Ok::<_, String>((found, fs.operations()))
     })?;
     for at in 0..=opened {
-        if at == opened {
-            // What was seen after recovery stays.
-            recovering.needed = found;
-        }
         let seed = PowerCut::Random((case.id.at * MOST_RANDOMS + at) as u64);
         let cuts = match fs.unsynced(at) {
             0 => vec![PowerCut::KeepAll],
@@ -616,7 +663,13 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<[usize; 2], Stri
             }
         };
         for cut in cuts {
-            let again = recovering.again(fs.image(at, cut));
+            let needed = match is_kill(cut) {
+                // What was seen after recovery stays.
+                _ if at == opened => found,
+                true => case.needed,
+                false => case.synced,
+            };
+            let again = case.again(fs.image(at, cut), needed);
             images += 1;
             let is_used = choices::mix(case.id.at as u64, images).is_multiple_of(USED);
             used += usize::from(is_used);
@@ -635,7 +688,10 @@ fn check_cut_recovery(history: &History, case: &Case) -> Result<[usize; 2], Stri
 /// Checks a case; a panic is a problem like any other.
 fn attempt(history: &History, case: &Case) -> Report {
     let checked = panics::caught(|| {
-        let cut_off = if case.cut_recovery { check_cut_recovery(history, case)? } else { [0; 2] };
+        let cut_off = match &case.traced {
+            Some(fs) => check_cut_recovery(history, case, fs)?,
+            None => [0; 2],
+        };
         case.part(0, || check(history, case)).map(|()| cut_off)
     });
     let [images, used] = match checked.unwrap_or_else(Err) {
@@ -805,7 +861,7 @@ mod tests {
         let case = || Case::new(id, &trace, false);
         assert!(attempt(&trace.history, &case()).violations.is_empty());
         let mut case = case();
-        case.needed = [usize::MAX; PARTS];
+        case.needed.commits = [usize::MAX; PARTS];
         let report = attempt(&trace.history, &case);
         let [violation] = &report.violations[..] else { panic!("{report:?}") };
         assert!(violation.problem.contains("are left of"), "{}", violation.problem);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{Database, Durability, EngineKind, Error, ErrorKind, Layer, Result};
 
-use crate::choices::mix;
+use crate::choices::{self, mix};
 use crate::history::{self, Change, Fingerprint, History, PARTS};
 use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
@@ -42,8 +42,6 @@ const IN_PART: [i32; 2] = [5, 28];
 const SHORT: [usize; 8] = [1, 37, 512, 1536, 4096, 8192, 40_960, 65_536];
 /// A misplaced read is of what lies so far before.
 const MISPLACED: [u64; 4] = [512, 4096, 8192, 65_536];
-/// Background threads, wherever it is tried.
-const THREADS: usize = 2;
 /// How many storms there are for each setting, and how many disks that are slow.
 const STORMS: u64 = 20;
 /// So long a call takes that is slow.
@@ -52,9 +50,6 @@ const SLOW: Duration = Duration::from_millis(1);
 const ROOMS: [u64; 3] = [0, 20_000, 200_000];
 /// What a sync says whose writes are lost: those that Linux keeps for it from the writing back.
 const LOST: [i32; 3] = [5, 28, 122];
-/// Parts of the names of files whose sync is lost.
-const SYNCED: [&str; 9] =
-    [".table", ".values", ".log", "catalog", "manifest", ".data", ".index", "tree", ".sorted"];
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,14 +65,17 @@ pub enum Trouble {
         /// In which way.
         effect: Effect,
     },
-    /// Before this step it is decided that the next sync of a file whose name contains this fails, and what was to be synced is lost.
+    /// A sync of a file fails, and what was to be synced is lost.
     LostSync {
+        /// After so many others.
+        after: u64,
+        /// What it says.
+        errno: i32,
+    },
+    /// From this step on every call fails, until the disk is repaired.
+    Dead {
         /// The number of the step.
         step: usize,
-        /// A part of the name.
-        name: &'static str,
-        /// What the sync says.
-        errno: i32,
     },
     /// From this step on the disk has room for so many bytes more, until it has as many as are wanted.
     Full {
@@ -123,14 +121,25 @@ impl Trouble {
             },
             Self::LostSync { errno, .. } => is_one(Errno::Raw(errno)),
             Self::Full { .. } => true,
-            Self::Storm { .. } | Self::Slow { .. } => false,
+            Self::Dead { .. } | Self::Storm { .. } | Self::Slow { .. } => false,
+        }
+    }
+
+    /// Whether no write fails by it. Layers of whole blocks read what is beside what they write.
+    fn is_of_reads(self, layer: Layer) -> bool {
+        use Operation::{Length, List, Open, Read};
+        let has_blocks = !matches!(layer, Layer::Mmap | Layer::Positional);
+        match self {
+            Self::Call { operation: Length | List | Open, .. } => true,
+            Self::Call { operation: Read, .. } => !has_blocks,
+            _ => false,
         }
     }
 
     /// Whether an error of this kind tells of it: what cannot be known of a disk is not said of it.
-    fn may_be_told_as(self, kind: ErrorKind) -> bool {
+    fn may_be_told_as(self, kind: ErrorKind, layer: Layer) -> bool {
         match kind {
-            ErrorKind::Poisoned => true,
+            ErrorKind::Poisoned => !self.is_of_reads(layer),
             ErrorKind::NoSpace => self.is_want_of_space(),
             ErrorKind::Io => !matches!(self, Self::Full { .. }) && !self.is_damage(),
             ErrorKind::Corruption | ErrorKind::NotADatabase | ErrorKind::NewerFormat => {
@@ -150,9 +159,8 @@ impl Trouble {
                     name.trim_end_matches(|c: char| "-0123456789".contains(c))
                 )
             }
-            Self::LostSync { name, errno, .. } => {
-                format!("sync lost:{}-{}", name.trim_start_matches('.'), errno_name(errno))
-            }
+            Self::LostSync { errno, .. } => format!("sync lost-{}", errno_name(errno)),
+            Self::Dead { .. } => "any dead-disk".into(),
             Self::Full { .. } => "any full-disk".into(),
             Self::Storm { .. } => "any storm".into(),
             Self::Slow { .. } => "any slow".into(),
@@ -206,9 +214,10 @@ impl fmt::Display for Trouble {
                 let times = if once { "once" } else { "always" };
                 write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))
             }
-            Self::LostSync { step, name, errno } => {
-                write!(f, "lost-sync:{step}:{name}:{}", errno_name(errno))
+            Self::LostSync { after, errno } => {
+                write!(f, "lost-sync:{after}:{}", errno_name(errno))
             }
+            Self::Dead { step } => write!(f, "dead:{step}"),
             Self::Full { step, room } => write!(f, "full:{step}:{room}"),
             Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
             Self::Slow { calls, seed } => write!(f, "slow:{calls}:{seed}"),
@@ -243,11 +252,11 @@ impl FromStr for CaseId {
             let &["faults", seed, engines, layer, trouble] = &parts[..] else { return None };
             let parts: Vec<_> = trouble.split(':').collect();
             let trouble = match parts[..] {
-                ["lost-sync", step, name, errno] => Trouble::LostSync {
-                    step: step.parse().ok()?,
-                    name: SYNCED.into_iter().find(|known| *known == name)?,
+                ["lost-sync", after, errno] => Trouble::LostSync {
+                    after: after.parse().ok()?,
                     errno: errno_named(errno).filter(|errno| LOST.contains(errno))?,
                 },
+                ["dead", step] => Trouble::Dead { step: step.parse().ok()? },
                 ["full", step, room] => {
                     Trouble::Full { step: step.parse().ok()?, room: room.parse().ok()? }
                 }
@@ -283,6 +292,7 @@ enum Step {
     Choose(&'static str),
     /// So many small commits.
     Commit(usize),
+    FlushLog,
     /// A commit of so many bytes.
     Large(usize),
     /// A sorted load, where there is such a thing.
@@ -326,7 +336,8 @@ const WORKLOAD: &[Step] = &[
     Step::Large(90_000),
     Step::Commit(3),
     Step::PersistKeyspace("alpha"),
-    Step::Commit(2),
+    Step::Commit(3),
+    Step::FlushLog,
     Step::Persist,
     Step::Large(150_000),
     Step::PersistKeyspace("alpha"),
@@ -362,6 +373,7 @@ const WORKLOAD: &[Step] = &[
     Step::Large(200_000),
     Step::Compact("beta"),
     Step::Commit(3),
+    Step::FlushLog,
 ];
 
 /// The workload under way, over a file system with faults.
@@ -372,6 +384,9 @@ struct Run {
     memory: MemoryFs,
     faulty: FaultFs,
     db: Option<Database>,
+    openings: u64,
+    /// The keyspaces that were made.
+    made: Vec<&'static str>,
     history: History,
     dice: Dice,
     /// A commit failed and it is unknown whether it is there.
@@ -390,8 +405,21 @@ impl Run {
         let memory = MemoryFs::traced();
         let faulty = FaultFs::new(Arc::new(memory.clone()));
         let (history, dice) = (History::of(setting), Dice::new(setting.seed));
-        let (db, unsure, is_made, told) = (None, false, false, Vec::new());
-        Self { setting, steps, trouble, memory, faulty, db, history, dice, unsure, is_made, told }
+        Self {
+            setting,
+            steps,
+            trouble,
+            memory,
+            faulty,
+            db: None,
+            openings: 0,
+            made: Vec::new(),
+            history,
+            dice,
+            unsure: false,
+            is_made: false,
+            told: Vec::new(),
+        }
     }
 
     fn tell(&mut self, what: &str, error: &Error) {
@@ -399,7 +427,9 @@ impl Run {
         assert!(!text.contains("panic"), "{text}");
         let is_slow = matches!(self.trouble, Some(Trouble::Slow { .. }));
         assert!(!is_slow, "the disk is only slow, but: {text}");
-        let is_right = self.trouble.is_some_and(|trouble| trouble.may_be_told_as(error.kind()));
+        let layer = self.setting.layer;
+        let is_right =
+            self.trouble.is_some_and(|trouble| trouble.may_be_told_as(error.kind(), layer));
         assert!(is_right, "{:?} is told as {text} after {:#?}", self.trouble, self.told);
         self.told.push(text);
     }
@@ -419,8 +449,13 @@ impl Run {
                 let within = if is_of_others { history::PATH } else { "" }.into();
                 self.faulty.arm(Fault { within, after, times, ..Fault::new(operation, effect) });
             }
-            Some(Trouble::LostSync { step, name, errno }) if at == step => {
-                self.memory.lose_sync(name, Errno::Raw(errno));
+            Some(Trouble::LostSync { after, errno }) if at == 0 => {
+                self.memory.lose_sync_after(after, Errno::Raw(errno));
+            }
+            Some(Trouble::Dead { step }) if at == step => {
+                for operation in Operation::ALL {
+                    self.faulty.arm(Fault::new(operation, Effect::Fail(Errno::Raw(5))));
+                }
             }
             Some(Trouble::Full { step, room }) if at == step => {
                 let files = self.memory.files();
@@ -469,11 +504,13 @@ impl Run {
         if self.db.is_some() {
             return;
         }
-        let (layer, told) = (self.setting.layer, self.told.len());
+        let told = self.told.len();
         let db = self.persevere("open", |run| {
-            let builder = history::builder(Arc::new(run.faulty.clone())).log_layer(layer);
-            builder.background_threads(THREADS).open()
+            let fs = Arc::new(run.faulty.clone());
+            let builder = history::builder(fs).log_layer(run.setting.layer);
+            choices::database(builder, run.setting.seed, run.openings).open()
         });
+        self.openings += 1;
         if std::mem::replace(&mut self.is_made, true) {
             self.expect_nothing_told_of_full_disk(told);
         }
@@ -497,6 +534,10 @@ impl Run {
 
     /// A reopened database has all that was acknowledged.
     fn check_recovered(&mut self, state: Fingerprint) {
+        for name in &self.made {
+            let there = self.db().open_keyspace(name).map(drop);
+            assert!(there.is_ok(), "{name} is gone: {there:?} after {:#?}", self.told);
+        }
         let promised = self.history.promised();
         // Behind what was synced a damaged log ends where the damage is.
         let is_damaged = self.trouble.is_some_and(Trouble::is_damage) && self.faulty.fired() > 0;
@@ -554,10 +595,11 @@ impl Run {
         match write(self.db()) {
             Ok(()) => {
                 let commits = self.history.commits();
-                self.history.promise(0, |promise| {
-                    promise.handed_over = commits;
-                    if durability == Durability::Sync {
-                        promise.synced = commits;
+                self.history.promise(0, |promise| match durability {
+                    Durability::Buffered => {}
+                    Durability::Os => promise.handed_over = commits,
+                    Durability::Sync => {
+                        (promise.handed_over, promise.synced) = (commits, commits);
                     }
                 });
             }
@@ -672,6 +714,9 @@ impl Run {
     fn create(&mut self, step: Step, name: &'static str, opening: u64) {
         let setting = self.setting;
         self.call(step, |db| history::create_in(db, name, setting, opening, setting.layer));
+        if !self.made.contains(&name) {
+            self.made.push(name);
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -681,9 +726,14 @@ impl Run {
             Step::Commit(count) => {
                 for number in 0..count {
                     let changes = self.changes();
-                    let durability = [Durability::Os, Durability::Sync][number % 2];
-                    self.commit(&changes, durability);
+                    let all = [Durability::Os, Durability::Sync, Durability::Buffered];
+                    self.commit(&changes, all[number % all.len()]);
                 }
+            }
+            Step::FlushLog => {
+                self.call(step, Database::flush_log);
+                let commits = self.history.commits();
+                self.history.promise(0, |promise| promise.handed_over = commits);
             }
             Step::Load(name) => self.load(name),
             Step::Clear(name) => self.clear(name),
@@ -809,14 +859,13 @@ fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
 /// What can go wrong between calls, or with all of them.
 fn large_troubles() -> Vec<Trouble> {
     let steps = || 0..=WORKLOAD.len();
-    let lost_sync = |step, name| LOST.map(|errno| Trouble::LostSync { step, name, errno });
-    let lost = steps().flat_map(move |step| SYNCED.map(|name| lost_sync(step, name)).concat());
+    let dead = steps().map(|step| Trouble::Dead { step });
     let full = steps().flat_map(|step| ROOMS.map(|room| Trouble::Full { step, room }));
     let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
     let calls = || calls.clone().zip(0..STORMS);
     let storms = calls().map(|(calls, seed)| Trouble::Storm { calls, seed });
     let slow = calls().map(|(calls, seed)| Trouble::Slow { calls, seed });
-    lost.chain(full).chain(storms).chain(slow).collect()
+    dead.chain(full).chain(storms).chain(slow).collect()
 }
 
 /// Whatever single call can go wrong in the workload of a setting.
@@ -824,6 +873,9 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
     let mut all = Vec::new();
     for &(operation, count) in calls {
         for after in 0..count {
+            if operation == Operation::Sync {
+                all.extend(LOST.map(|errno| Trouble::LostSync { after, errno }));
+            }
             for effect in effects(operation, setting.layer, mix(setting.seed, (operation, after))) {
                 let call = |once| Trouble::Call { operation, after, once, effect };
                 all.extend([true, false].map(call));
@@ -840,9 +892,10 @@ fn attempt(id: CaseId) -> Report {
         simulated(setting.seed, || {
             let mut run = Run::new(setting, steps, Some(trouble));
             run.run();
-            // What is not a call that fails shows in what was told, which one fault may be more than once.
             let fired = match trouble {
-                Trouble::LostSync { .. } | Trouble::Full { .. } => run.told.len().min(1) as u64,
+                Trouble::LostSync { .. } => run.memory.lost_syncs(),
+                // It shows in what was told, which may be more than one error.
+                Trouble::Full { .. } => run.told.len().min(1) as u64,
                 _ => run.faulty.fired(),
             };
             let calls: u64 = Operation::ALL.iter().map(|&kind| run.faulty.calls(kind)).sum();
@@ -910,11 +963,16 @@ fn first_like(like: CaseId, until: Instant) -> Option<Violation> {
         Ok(counts) => counts,
         Err(report) => return report.violations.into_iter().next(),
     };
+    let all = |operation| {
+        let of_kind = counts.into_iter().filter(move |&(kind, _)| kind == operation);
+        of_kind.flat_map(|(_, count)| 0..count)
+    };
     let troubles: Vec<_> = match like.trouble {
         Trouble::Call { operation, once, effect, .. } => {
-            let of_kind = counts.into_iter().filter(|&(kind, _)| kind == operation);
-            let all = of_kind.flat_map(|(_, count)| 0..count);
-            all.map(|after| Trouble::Call { operation, after, once, effect }).collect()
+            all(operation).map(|after| Trouble::Call { operation, after, once, effect }).collect()
+        }
+        Trouble::LostSync { errno, .. } => {
+            all(Operation::Sync).map(|after| Trouble::LostSync { after, errno }).collect()
         }
         trouble => vec![trouble],
     };
@@ -929,22 +987,24 @@ fn first_like(like: CaseId, until: Instant) -> Option<Violation> {
 pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
     let steps = WORKLOAD.len();
     let nowhere = |what: String| Err(Unknown::new("case", &id.to_string(), what));
+    let at_call = |operation, after| match calls(id.setting, id.steps) {
+        Ok(calls) => match calls.into_iter().find(|&(known, _)| known == operation) {
+            Some((_, count)) if after >= count => {
+                nowhere(format!("the workload has {count} calls of {operation}"))
+            }
+            _ => Ok(attempt(id)),
+        },
+        Err(report) => Ok(report),
+    };
     match id.trouble {
-        Trouble::LostSync { step, .. } | Trouble::Full { step, .. } if step > steps => {
+        Trouble::Dead { step } | Trouble::Full { step, .. } if step > steps => {
             nowhere(format!("the workload has {steps} steps"))
         }
         Trouble::Storm { calls: 0, .. } | Trouble::Slow { calls: 0, .. } => {
             nowhere("one in no calls is none".into())
         }
-        Trouble::Call { operation, after, .. } => match calls(id.setting, id.steps) {
-            Ok(calls) => match calls.into_iter().find(|&(known, _)| known == operation) {
-                Some((_, count)) if after >= count => {
-                    nowhere(format!("the workload has {count} calls of {operation}"))
-                }
-                _ => Ok(attempt(id)),
-            },
-            Err(report) => Ok(report),
-        },
+        Trouble::Call { operation, after, .. } => at_call(operation, after),
+        Trouble::LostSync { after, .. } => at_call(Operation::Sync, after),
         _ => Ok(attempt(id)),
     }
 }

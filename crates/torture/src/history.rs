@@ -36,6 +36,20 @@ pub const KEYSPACES: [(&str, EngineKind, usize); 9] = [
 ];
 /// The part of all keyspaces with a log; each of the others is one of its own.
 pub const LOGGED: usize = 0;
+/// How many threads write at the same time.
+pub const WRITERS: usize = 3;
+/// Each of their commits has a key of its own in both of these.
+pub const WRITTEN: [&str; 2] = ["beta", "late"];
+
+/// What all keys of writers begin with, and nothing else.
+const WRITER: &str = "writer ";
+
+/// The key of a writer's commit, the first of which has the number 0.
+#[must_use]
+pub fn written_key(writer: usize, number: usize) -> Vec<u8> {
+    format!("{WRITER}{writer} {number:04}").into_bytes()
+}
+
 /// Values of so many bytes are kept apart where any are.
 const APART: u32 = 90;
 /// How many parts there are.
@@ -118,13 +132,18 @@ fn entry_hash(keyspace: &str, key: &[u8], value: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The state of a database: a number for each part.
+/// The state of a database.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Fingerprint([u64; PARTS]);
+pub struct Fingerprint {
+    /// A number for each part.
+    parts: [u64; PARTS],
+    /// How many commits there are of each writer.
+    pub written: [usize; WRITERS],
+}
 
 impl Fingerprint {
     fn part(&mut self, keyspace: &str) -> &mut u64 {
-        &mut self.0[part_of(keyspace)]
+        &mut self.parts[part_of(keyspace)]
     }
 
     /// That of all that `db` holds, which is [read](Model::read) in each way that there is.
@@ -162,22 +181,58 @@ fn leftovers_now(
     db.settle()?;
     let files = files();
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let is_data = |path: &Path| {
-        let in_keyspace = path.components().any(|part| part.as_os_str() == "keyspaces");
-        in_keyspace && !name(path).starts_with("manifest-")
-    };
-    let data = files.iter().filter(|(path, _)| is_data(path));
-    let there: u64 = data.map(|(_, len)| len).sum();
-    let known: u64 = db.stats().keyspaces.iter().map(|keyspace| keyspace.disk_bytes).sum();
-    let told =
-        || format!("{there} bytes of data in files, and {known} that are known of: {files:?}");
-    Ok((there != known).then(told))
+    let is_in = |path: &Path, dir: &str| path.components().any(|part| part.as_os_str() == dir);
+    let mut data = 0;
+    let (mut segments, mut catalogs) = (0, 0);
+    let mut manifests = BTreeMap::new();
+    for (path, len) in &files {
+        let name = name(path);
+        if is_in(path, "log") {
+            segments += 1;
+        } else if name.starts_with("manifest-") {
+            *manifests.entry(path.parent()).or_insert(0) += 1;
+        } else if is_in(path, "keyspaces") {
+            data += len;
+        } else if name.starts_with("catalog-") {
+            catalogs += 1;
+        } else if name != "lock" {
+            return Ok(Some(format!("{} is there: {files:?}", path.display())));
+        }
+    }
+    let stats = db.stats();
+    let known: u64 = stats.keyspaces.iter().map(|keyspace| keyspace.disk_bytes).sum();
+    if data != known {
+        let told = format!("{data} bytes of data in files, and {known} that are known of");
+        return Ok(Some(format!("{told}: {files:?}")));
+    }
+    if segments != stats.log.segments {
+        let told = format!("{segments} segments of the log, and {} known", stats.log.segments);
+        return Ok(Some(format!("{told}: {files:?}")));
+    }
+    let is_one_of_each = catalogs == 1 && manifests.values().all(|&count| count == 1);
+    Ok((!is_one_of_each).then(|| format!("more than one catalog or manifest: {files:?}")))
 }
 
 /// The files of a file system in memory, with their lengths.
 #[must_use]
 pub fn files(fs: &MemoryFs) -> Vec<(PathBuf, u64)> {
     fs.files().into_iter().map(|(path, bytes)| (path, bytes.len() as u64)).collect()
+}
+
+/// How many commits of each writer there are, by their keys in one keyspace.
+///
+/// # Panics
+/// If one is missing in front of another.
+fn written_by_each<'a>(keys: impl Iterator<Item = &'a [u8]>) -> [usize; WRITERS] {
+    let keys: BTreeSet<_> = keys.collect();
+    let mut written = [0; WRITERS];
+    for (writer, written) in written.iter_mut().enumerate() {
+        while keys.contains(&written_key(writer, *written)[..]) {
+            *written += 1;
+        }
+    }
+    assert_eq!(keys.len(), written.iter().sum(), "a commit of a writer is missing: {keys:?}");
+    written
 }
 
 /// Looks up each key of `records`, which are all there is, and those that are not there of the keys that workloads put, and some that nobody does.
@@ -239,12 +294,18 @@ impl Model {
     /// If the ways of reading it differ, or what is in order is not.
     pub fn read(db: &Database) -> Result<Self> {
         let mut model = Self::default();
+        let mut of_writers = Vec::new();
         for info in db.keyspaces() {
             let name = known(&info.name).0;
             let keyspace = db.open_keyspace(name)?;
             let records = keyspace.iter().collect::<Result<Vec<_>>>()?;
+            let (written, others): (Vec<_>, Vec<_>) =
+                records.iter().partition(|(key, _)| key.starts_with(WRITER.as_bytes()));
+            if WRITTEN.contains(&name) {
+                of_writers.push(written_by_each(written.iter().map(|(key, _)| &key[..])));
+            }
             let put = |(key, value): &(Slice, Slice)| (name, key.to_vec(), Some(value.to_vec()));
-            model.apply(&records.iter().map(put).collect::<Vec<_>>());
+            model.apply(&others.into_iter().map(put).collect::<Vec<_>>());
             let differ = |way: &str| format!("{way} differ in {name}");
             check_keys(&keyspace, &records, name)?;
             if !is_ordered(info.engine) {
@@ -263,6 +324,9 @@ impl Model {
             }
             assert!(rest.next().is_none(), "{}", differ("forwards and backwards"));
         }
+        model.fingerprint.written = of_writers.first().copied().unwrap_or_default();
+        let is_whole = of_writers.iter().all(|written| *written == model.fingerprint.written);
+        assert!(is_whole, "commits of writers are there in part: {of_writers:?}");
         Ok(model)
     }
 
@@ -359,15 +423,29 @@ pub struct Promise {
     pub persisted: [usize; PARTS],
     /// So many of [`KEYSPACES`] in the order they were made exist.
     pub keyspaces: usize,
+    /// So many commits of each writer survive power loss.
+    pub written_synced: [usize; WRITERS],
+    /// So many commits of each writer survive a kill.
+    pub written_handed_over: [usize; WRITERS],
+}
+
+/// What must be left.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Needed {
+    /// How many commits of each part,
+    pub commits: [usize; PARTS],
+    /// and of each writer.
+    pub written: [usize; WRITERS],
 }
 
 impl Promise {
-    /// How many commits of each part must be there after a kill, or after power loss.
+    /// What must be there after a kill, or after power loss.
     #[must_use]
-    pub fn needed(&self, killed: bool) -> [usize; PARTS] {
-        let mut needed = self.persisted;
-        needed[LOGGED] = if killed { self.handed_over } else { self.synced };
-        needed
+    pub fn needed(&self, killed: bool) -> Needed {
+        let mut commits = self.persisted;
+        commits[LOGGED] = if killed { self.handed_over } else { self.synced };
+        let written = if killed { self.written_handed_over } else { self.written_synced };
+        Needed { commits, written }
     }
 
     /// All of `commits` survive anything.
@@ -396,6 +474,19 @@ pub struct History {
     /// After how many commits each part was in a state.
     states: [HashMap<u64, Vec<usize>>; PARTS],
     promises: Vec<(usize, Promise)>,
+    /// How many commits of each writer were begun, at positions of the trace.
+    written: Vec<(usize, [usize; WRITERS])>,
+    /// How many other commits there were when writers wrote last.
+    before_written: usize,
+}
+
+/// What a writer does.
+#[derive(Clone, Copy, Debug)]
+pub enum Write {
+    /// It begins its next commit.
+    Begin,
+    /// That is acknowledged.
+    Acknowledged(Durability),
 }
 
 impl History {
@@ -424,7 +515,7 @@ impl History {
     }
 
     fn note_state(&mut self) {
-        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.0) {
+        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.parts) {
             states.entry(hash).or_default().push(self.begun.len());
         }
     }
@@ -457,7 +548,7 @@ impl History {
 
     /// Takes back the last commit, which did not happen; `before` is the model as it was.
     pub fn withdraw(&mut self, before: Model) {
-        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.0) {
+        for (states, hash) in self.states.iter_mut().zip(self.model.fingerprint.parts) {
             states.get_mut(&hash).expect("it was noted").pop();
         }
         self.begun.pop();
@@ -476,7 +567,57 @@ impl History {
     pub fn promise(&mut self, at: usize, change: impl FnOnce(&mut Promise)) {
         let mut promise = self.promised();
         change(&mut promise);
+        // What comes behind the commits of writers in the log takes them with it.
+        if promise.handed_over > self.before_written {
+            promise.written_handed_over = self.written_now();
+        }
+        if promise.synced > self.before_written {
+            promise.written_synced = self.written_now();
+        }
         self.promises.push((at, promise));
+    }
+
+    /// How many commits of each writer there are.
+    #[must_use]
+    pub fn written_now(&self) -> [usize; WRITERS] {
+        self.written.last().map_or([0; WRITERS], |(_, written)| *written)
+    }
+
+    /// Notes what writers have done at the same time: each where the trace stood, just before it began a commit and just after that was acknowledged.
+    pub fn wrote(&mut self, mut writes: Vec<(usize, usize, Write)>) {
+        // In the order of each by itself where the trace has not gone on.
+        writes.sort_by_key(|&(at, ..)| at);
+        let mut begun = self.written_now();
+        let mut acknowledged = begun;
+        // Those that were acknowledged when a writer's commit began come before it in the log.
+        let mut before = [acknowledged; WRITERS];
+        let mut promise = self.promised();
+        for (at, writer, write) in writes {
+            match write {
+                Write::Begin => {
+                    begun[writer] += 1;
+                    before[writer] = acknowledged;
+                    self.written.push((at, begun));
+                }
+                Write::Acknowledged(durability) => {
+                    acknowledged[writer] = begun[writer];
+                    before[writer][writer] = begun[writer];
+                    let at_least = |survive: &mut [usize; WRITERS]| {
+                        for (survive, before) in survive.iter_mut().zip(before[writer]) {
+                            *survive = (*survive).max(before);
+                        }
+                    };
+                    if durability != Durability::Buffered {
+                        at_least(&mut promise.written_handed_over);
+                    }
+                    if durability == Durability::Sync {
+                        at_least(&mut promise.written_synced);
+                    }
+                    self.promises.push((at, promise));
+                }
+            }
+        }
+        self.before_written = self.commits();
     }
 
     /// All that was written to a keyspace is in its own files when the trace stands at `at`. What comes back from the log is a beginning of it: with the last write to this
@@ -502,14 +643,15 @@ impl History {
         &self,
         state: Fingerprint,
         at: usize,
-        needed: [usize; PARTS],
+        needed: Needed,
     ) -> std::result::Result<[usize; PARTS], String> {
         let begun = self.begun.partition_point(|&start| start <= at);
         let mut found = [0; PARTS];
         for part in 0..PARTS {
-            let commits = self.states[part].get(&state.0[part]).map_or(&[][..], |commits| commits);
+            let commits =
+                self.states[part].get(&state.parts[part]).map_or(&[][..], |commits| commits);
             let what = names_of(part);
-            let needed = needed[part];
+            let needed = needed.commits[part];
             found[part] = match commits.iter().rfind(|&&commit| commit <= begun) {
                 Some(&commit) if commit >= needed => commit,
                 Some(commit) => {
@@ -521,6 +663,14 @@ impl History {
                 }
             };
         }
+        let written = self.written.partition_point(|&(since, _)| since <= at);
+        let begun = self.written[..written].last().map_or([0; WRITERS], |&(_, begun)| begun);
+        for (writer, found) in state.written.into_iter().enumerate() {
+            let (needed, begun) = (needed.written[writer], begun[writer]);
+            if !(needed..=begun).contains(&found) {
+                return Err(format!("writer {writer}: {found} commits of {needed} to {begun}"));
+            }
+        }
         Ok(found)
     }
 }
@@ -528,6 +678,55 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_writers_had_acknowledged_is_needed() {
+        let acknowledged = Write::Acknowledged;
+        let mut history = History::new();
+        history.begin(1, &[("beta", b"key".to_vec(), Some(b"value".to_vec()))]);
+        history.wrote(vec![
+            (2, 0, Write::Begin),
+            (4, 0, acknowledged(Durability::Os)),
+            (5, 0, Write::Begin),
+            (7, 0, acknowledged(Durability::Buffered)),
+            (3, 1, Write::Begin),
+            (8, 1, acknowledged(Durability::Sync)),
+            (8, 1, Write::Begin),
+            (9, 1, acknowledged(Durability::Sync)),
+        ]);
+        let needed = |at, killed| history.promised_at(at).needed(killed).written;
+        assert_eq!(
+            [3, 4, 7, 8, 9].map(|at| needed(at, true)),
+            [[0, 0, 0], [1, 0, 0], [1, 0, 0], [1, 1, 0], [2, 2, 0]]
+        );
+        assert_eq!([7, 8, 9].map(|at| needed(at, false)), [[0, 0, 0], [0, 1, 0], [2, 2, 0]]);
+        let find = |written, at| {
+            let state = Fingerprint { written, ..history.model.fingerprint };
+            history.find(state, at, history.promised_at(at).needed(true))
+        };
+        assert!(find([1, 1, 0], 8).is_ok() && find([2, 2, 0], 8).is_ok());
+        assert!(find([1, 0, 0], 8).is_err() && find([2, 0, 1], 7).is_err());
+        // What is synced then has those in front of it.
+        history.promise(10, |promise| promise.synced = 1);
+        assert_eq!(history.promised().written_synced, [2, 2, 0]);
+        history.wrote(vec![(11, 2, Write::Begin), (12, 2, acknowledged(Durability::Os))]);
+        history.promise(13, |promise| promise.synced = 1);
+        assert_eq!(history.promised().written_synced, [2, 2, 0]);
+        history.begin(14, &[("beta", b"key".to_vec(), None)]);
+        history.promise(15, |promise| promise.synced = 2);
+        assert_eq!(history.promised().written_synced, [2, 2, 1]);
+    }
+
+    #[test]
+    fn a_gap_between_commits_of_a_writer_is_noticed() {
+        let written = |keys: &[(usize, usize)]| {
+            let keys: Vec<_> = keys.iter().map(|&(writer, at)| written_key(writer, at)).collect();
+            written_by_each(keys.iter().map(Vec::as_slice))
+        };
+        assert_eq!(written(&[(0, 0), (0, 1), (2, 0)]), [2, 0, 1]);
+        let gap = crate::panics::caught(|| written(&[(0, 0), (0, 2)])).unwrap_err();
+        assert!(gap.contains("is missing"), "{gap}");
+    }
 
     #[test]
     fn a_file_that_nobody_knows_of_is_noticed() {

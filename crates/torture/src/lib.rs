@@ -15,6 +15,8 @@
 #![forbid(unsafe_code)]
 
 pub mod choices;
+#[cfg(feature = "simulation")]
+mod complaints;
 pub mod crash;
 mod dice;
 pub mod faults;
@@ -47,4 +49,15 @@ fn simulated<T>(seed: u64, work: impl FnOnce() -> T) -> T {
         let _ = seed;
         work()
     }
+}
+
+/// The same where nothing is wrong with disk and files: then the store has nothing to complain of.
+///
+/// # Panics
+/// If it does.
+fn simulated_in_peace<T>(seed: u64, work: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "simulation")]
+    return complaints::without_any(seed, work);
+    #[cfg(not(feature = "simulation"))]
+    simulated(seed, work)
 }

@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::setting::Setting;
 use crate::threads::{Work, together};
 use crate::watch::watched;
-use crate::{Dice, panics, simulated};
+use crate::{Dice, panics, simulated_in_peace};
 
 /// Threads that write and read,
 const THREADS: usize = 4;
@@ -395,7 +395,7 @@ pub fn run(setting: Setting) -> Report {
         let name = format!("linear/{setting}");
         let played = panics::caught(|| {
             watched(name.clone(), || match in_simulation {
-                true => simulated(setting.seed, || play(setting, true)),
+                true => simulated_in_peace(setting.seed, || play(setting, true)),
                 false => play(setting, false),
             })
         });
@@ -508,7 +508,7 @@ mod tests {
                 record(&world, 1, in_simulation)
             };
             let panic = panics::caught(|| match in_simulation {
-                true => simulated(1, play),
+                true => crate::simulated(1, play),
                 false => play(),
             });
             assert!(panic.is_err(), "it has ended, and without a panic");

@@ -349,7 +349,7 @@ fn power_may_fail_and_processes_be_killed_at_any_moment() {
 fn clearing_away_may_be_interrupted_too() {
     let history = History::run(true);
     for at in (history.safe[0].0..history.fs.operations()).step_by(29) {
-        let fs = history.fs.image(at, PowerCut::KeepAll).fork_traced();
+        let fs = history.fs.image_traced(at, PowerCut::KeepAll);
         drop(History::open(&fs));
         for again in 0..=fs.operations() {
             let image = fs.image(again, PowerCut::Random((at + again) as u64));

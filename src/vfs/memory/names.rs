@@ -21,6 +21,13 @@ pub(super) enum Entry {
     Dir(NodeId),
 }
 
+impl Entry {
+    pub(super) fn number(self) -> NodeId {
+        let (Self::File(number) | Self::Dir(number)) = self;
+        number
+    }
+}
+
 /// A change of one name, or of two at once.
 #[derive(Clone, Debug)]
 pub(super) enum NameChange {
@@ -89,6 +96,12 @@ impl Names {
     /// The entries of a directory, by name.
     pub(super) fn entries(&self, dir: NodeId) -> impl Iterator<Item = (&String, Entry)> {
         self.0.get(&dir).into_iter().flatten().map(|(name, entry)| (name, *entry))
+    }
+
+    /// All files that have a name, and all directories.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = NodeId> {
+        let named = self.0.values().flat_map(BTreeMap::values).map(|entry| entry.number());
+        self.0.keys().copied().chain(named)
     }
 
     pub(super) fn get(&self, dir: NodeId, name: &str) -> Option<Entry> {

@@ -259,6 +259,36 @@ fn images_and_forks_are_independent_and_can_be_traced_again() {
 }
 
 #[test]
+fn a_kill_syncs_nothing() {
+    let fs = traced();
+    let file = synced(&fs, "a", b"one");
+    file.write_at(3, b" two").unwrap();
+    let moved = create(&fs, "b");
+    moved.write_at(0, b"synced").unwrap();
+    moved.sync().unwrap();
+    fs.lose_sync("a", Errno::Raw(5));
+    file.sync().unwrap_err();
+    file.write_at(7, b" three").unwrap();
+    fs.remove(&path("b")).unwrap();
+    let killed = fs.image_traced(fs.operations(), PowerCut::KeepAll);
+    assert_eq!(killed.files(), [(path("a"), b"one two three".to_vec())]);
+    // A new file is none of those that may be on the disk.
+    create(&killed, "c").write_at(0, b"new").unwrap();
+    assert_eq!(left(&killed, PowerCut::KeepAll), ["a=one two three", "c=new"]);
+    assert_eq!(left(&killed, PowerCut::DropUnsynced), ["a=one"]);
+    assert_eq!(killed.unsynced(0), fs.unsynced(fs.operations()));
+    // The kernel takes for written what it lost, whoever syncs.
+    let again = killed.open(&path("a"), Access::Write, Layer::default()).unwrap();
+    again.sync().unwrap();
+    killed.sync_dir(&path("")).unwrap();
+    assert_eq!(left(&killed, PowerCut::DropUnsynced), [r"a=one\x00\x00\x00\x00 three", "c="]);
+
+    let cut = fs.image_traced(fs.operations(), PowerCut::DropUnsynced);
+    assert_eq!(cut.unsynced(0), 0);
+    assert_eq!(left(&cut, PowerCut::DropUnsynced), ["a=one"]);
+}
+
+#[test]
 fn beyond_the_quota_nothing_changes() {
     let fs = MemoryFs::new();
     fs.write_file(&path("a"), &[1; 100]).unwrap();

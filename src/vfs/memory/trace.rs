@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::PowerCut;
 use super::content::{Content, pieces};
-use super::names::{Entry, NameChange, Names, NodeId};
+use super::names::{Entry, FIRST_NODE, NameChange, Names, NodeId};
 use crate::base::rng::Rng;
 
 /// What a disk writes whole or not at all.
@@ -95,15 +95,16 @@ impl Image {
 /// All steps since tracing began. Written bytes are held once.
 #[derive(Debug)]
 pub(super) struct Trace {
-    base: Image,
+    /// The state when it began.
+    base: Replay,
     steps: Vec<Arc<Step>>,
     /// Where the last image was made: images are mostly asked for from front to back.
     reached: Replay,
 }
 
 impl Trace {
-    pub(super) fn new(base: Image) -> Self {
-        Self { reached: Replay::new(&base), base, steps: Vec::new() }
+    pub(super) fn new(base: Replay) -> Self {
+        Self { reached: base.clone(), base, steps: Vec::new() }
     }
 
     pub(super) fn record(&mut self, step: Step) {
@@ -117,7 +118,7 @@ impl Trace {
     /// The state just after `at` steps. Panics if there are not so many.
     pub(super) fn replay(&mut self, at: usize) -> &Replay {
         if at < self.reached.at {
-            self.reached = Replay::new(&self.base);
+            self.reached = self.base.clone();
         }
         for step in &self.steps[self.reached.at..at] {
             self.reached.advance(step);
@@ -127,7 +128,7 @@ impl Trace {
 }
 
 /// The state after some steps.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Replay {
     at: usize,
     /// What readers saw.
@@ -139,8 +140,38 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    fn new(base: &Image) -> Self {
-        Self { at: 0, visible: base.clone(), durable: base.clone(), pending: Vec::new() }
+    /// A disk with nothing but that, all of it for certain.
+    pub(super) fn of(image: &Image) -> Self {
+        Self { at: 0, visible: image.clone(), durable: image.clone(), pending: Vec::new() }
+    }
+
+    /// The state in which the next steps find the disk after a kill, which changes nothing, or a power cut.
+    pub(super) fn after(&self, cut: PowerCut) -> Self {
+        match cut {
+            PowerCut::KeepAll => Self { at: 0, ..self.clone() },
+            _ => Self::of(&self.image(cut)),
+        }
+    }
+
+    /// The first number that nothing has which may be on the disk.
+    pub(super) fn free_number(&self) -> NodeId {
+        let pending = self.pending.iter().filter_map(|step| match &**step {
+            Step::Data(file, _) => Some(*file),
+            Step::Names(NameChange::Link { entry, .. } | NameChange::Move { entry, .. }) => {
+                Some(entry.number())
+            }
+            _ => None,
+        });
+        let images = [&self.visible, &self.durable];
+        let there = images
+            .into_iter()
+            .flat_map(|image| image.files.keys().copied().chain(image.names.numbers()));
+        there.chain(pending).max().map_or(FIRST_NODE, |number| FIRST_NODE.max(number + 1))
+    }
+
+    /// What readers see.
+    pub(super) fn visible(&self) -> &Image {
+        &self.visible
     }
 
     fn advance(&mut self, step: &Arc<Step>) {

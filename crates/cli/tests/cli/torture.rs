@@ -99,7 +99,8 @@ fn torture_refuses_what_it_does_not_know() {
         ("crash/3/all/mmap/99999999/keep-all", "the workload has "),
         ("crash/3/all/mmap/40/keep-only:9999", "operations are not synced there"),
         ("faults/3/btree/pos/write:9999999:once:EIO", "calls of write"),
-        ("faults/3/btree/pos/lost-sync:999:.log:EIO", "the workload has "),
+        ("faults/3/btree/pos/lost-sync:9999:EIO", "the workload has "),
+        ("faults/3/btree/pos/dead:999", "the workload has "),
         ("flip/3/btree/mmap/closed/nothing/bit:1", "nothing like it"),
     ] {
         let error = place.run(&["torture", "replay", nowhere]).bad(2);

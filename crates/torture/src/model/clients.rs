@@ -74,7 +74,7 @@ impl Client {
             true => self.keyspace.prefix(&self.prefix),
             false => self.keyspace.iter(),
         };
-        let mut read = everything(range);
+        let mut read = everything(range, self.is_ordered);
         read.retain(|(key, _)| key.starts_with(self.prefix.as_bytes()));
         assert!(agrees(&self.map, &read), "{}: {read:?}", self.prefix);
     }

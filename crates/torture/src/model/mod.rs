@@ -6,6 +6,7 @@ mod clients;
 mod history;
 mod left;
 mod operation;
+mod standing;
 mod world;
 
 use std::cell::Cell;
@@ -20,7 +21,7 @@ pub use self::world::{assert_no_order, remove_all};
 use crate::report::Report;
 use crate::setting::Setting;
 use crate::watch::watched;
-use crate::{Dice, panics, simulated};
+use crate::{Dice, panics, simulated_in_peace};
 
 /// The most operations of a history.
 const LONGEST: usize = 160;
@@ -58,7 +59,7 @@ pub fn run(setting: Setting, dir: Option<&Path>, shorter: u32) -> Report {
         let in_memory = dir.is_none();
         let played = panics::caught(|| {
             watched(format!("model/{setting}"), || {
-                if in_memory { simulated(setting.seed, play) } else { play() }
+                if in_memory { simulated_in_peace(setting.seed, play) } else { play() }
             })
         });
         if let Some(dir) = dir {

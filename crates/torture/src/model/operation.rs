@@ -98,6 +98,13 @@ pub(super) enum Operation {
     },
     TakeSnapshot,
     DropSnapshot(usize),
+    /// Has a reader stand in the keyspace, at present or in a snapshot, while other things happen.
+    Stand {
+        keyspace: usize,
+        old: Option<usize>,
+    },
+    /// Moves all of these readers.
+    Step(u64),
     Persist(usize),
     FlushLog,
     PersistAll,
@@ -192,6 +199,8 @@ pub(super) fn operations(mut weigh: impl FnMut(u32) -> u32) -> impl Strategy<Val
             .prop_map(|(keyspace, keys, len)| Load { keyspace, keys, len }),
         weigh(5) => Just(TakeSnapshot),
         weigh(3) => (0_usize..8).prop_map(DropSnapshot),
+        weigh(5) => (keyspace(), old()).prop_map(|(keyspace, old)| Stand { keyspace, old }),
+        weigh(6) => any::<u64>().prop_map(Step),
         weigh(4) => keyspace().prop_map(Persist),
         weigh(2) => Just(FlushLog),
         weigh(1) => Just(PersistAll),

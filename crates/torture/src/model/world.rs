@@ -16,6 +16,7 @@ use super::clients::{self, CLIENTS, Client};
 use super::history::{History, Map, Record, Value, Values, agrees, records};
 use super::left::Left;
 use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
+use super::standing::Standing;
 use crate::Dice;
 use crate::choices::{self, is_ordered};
 use crate::history::PATH;
@@ -34,6 +35,8 @@ const MIXED: usize = 200;
 const FORWARD: u8 = u8::MAX;
 /// Snapshots beyond this many are not taken.
 const MOST_SNAPSHOTS: usize = 6;
+/// Readers beyond this many are not kept.
+const MOST_READERS: usize = 4;
 /// Handles of so many closed databases are kept.
 const MOST_LEFT: usize = 3;
 
@@ -146,6 +149,8 @@ pub(super) struct World {
     /// `None` only while it is being reopened.
     open: Option<Open>,
     snapshots: Vec<(Snapshot, [Map; KEYSPACES])>,
+    /// Readers of the open database, the oldest first.
+    readers: Vec<Standing>,
     /// Handles of databases that were closed, the oldest first.
     left: Vec<Left>,
     logged: History<LOGGED>,
@@ -168,8 +173,18 @@ impl World {
         };
         let open = Some(Open::new(&mut place, 0, None));
         let (logged, unlogged) = new_histories(setting);
-        let (snapshots, left, figures) = Default::default();
-        Self { place, memory, open, snapshots, left, logged, unlogged, writes: 0, figures }
+        Self {
+            place,
+            memory,
+            open,
+            snapshots: Vec::new(),
+            readers: Vec::new(),
+            left: Vec::new(),
+            logged,
+            unlogged,
+            writes: 0,
+            figures: Figures::default(),
+        }
     }
 
     fn open(&self) -> &Open {
@@ -254,6 +269,11 @@ impl World {
                 if *index < self.snapshots.len() {
                     self.snapshots.swap_remove(*index);
                 }
+            }
+            Operation::Stand { keyspace, old } => self.stand(*keyspace, *old),
+            Operation::Step(seed) => {
+                let mut dice = Dice::new(*seed);
+                self.readers.iter_mut().for_each(|reader| reader.step(&mut dice));
             }
             Operation::Settle => self.open().database.settle().unwrap(),
             Operation::Persist(keyspace) => {
@@ -586,14 +606,48 @@ impl World {
         check_range(range, pattern, expected);
     }
 
+    /// Has one more reader stand in a keyspace.
+    fn stand(&mut self, keyspace: usize, old: Option<usize>) {
+        let handle = self.keyspace(keyspace);
+        let reader = match (is_ordered(self.engine(keyspace)), self.old(old)) {
+            (true, Some((snapshot, maps))) => {
+                Standing::cursor(snapshot.cursor(handle).unwrap(), maps[keyspace].clone())
+            }
+            (true, None) => {
+                Standing::cursor(handle.cursor().unwrap(), self.model(keyspace).clone())
+            }
+            (false, Some((snapshot, maps))) => {
+                Standing::range(snapshot.iter(handle), maps[keyspace].clone())
+            }
+            (false, None) => Standing::range(handle.iter(), self.model(keyspace).clone()),
+        };
+        if self.readers.len() == MOST_READERS {
+            self.readers.remove(0);
+        }
+        self.readers.push(reader);
+    }
+
+    /// All that a range over a whole keyspace gives.
+    fn everything(&self, keyspace: usize, range: Range) -> Vec<(Slice, Slice)> {
+        everything(range, is_ordered(self.engine(keyspace)))
+    }
+
     /// Compares everything there is, and has the files checked.
     fn check_all(&self) {
         for (index, keyspace) in self.open().keyspaces.iter().enumerate() {
             let model = self.model(index);
-            assert!(agrees(model, &everything(keyspace.iter())), "keyspace {index}");
+            let read = self.everything(index, keyspace.iter());
+            assert!(agrees(model, &read), "keyspace {index}");
+            let found = keyspace.multi_get(model.keys()).unwrap();
+            for (at, ((key, values), found)) in model.iter().zip(&found).enumerate() {
+                assert_value(key, found.as_ref(), Some(values));
+                if at.is_multiple_of(7) {
+                    assert_value(key, keyspace.get(key).unwrap().as_ref(), Some(values));
+                }
+            }
             assert_eq!(keyspace.count().unwrap(), records(model).count() as u64);
             for (snapshot, maps) in &self.snapshots {
-                let read = everything(snapshot.iter(keyspace));
+                let read = self.everything(index, snapshot.iter(keyspace));
                 assert!(agrees(&maps[index], &read), "a snapshot of keyspace {index}");
                 assert_eq!(snapshot.count(keyspace).unwrap(), read.len() as u64);
             }
@@ -613,6 +667,7 @@ impl World {
         }
         self.figures.reopenings += 1;
         self.snapshots.clear();
+        self.readers.clear();
         open
     }
 
@@ -684,7 +739,7 @@ impl World {
     /// Opens what a crash at this moment leaves on the disk. On a real disk the crash is a drop.
     fn crash(&mut self, cut: PowerCut) {
         let Some(memory) = self.memory.clone() else { return self.reopen(drop) };
-        let image = memory.image(memory.operations(), cut).fork_traced();
+        let image = memory.image_traced(memory.operations(), cut);
         drop(self.leave());
         self.left.clear();
         let power_cut = cut != PowerCut::KeepAll;
@@ -694,7 +749,8 @@ impl World {
         self.place = Place::in_memory(&image, setting, choices::mix(setting.seed, opening));
         self.memory = Some(image);
         let open = Open::new(&mut self.place, opening, None);
-        let read = open.keyspaces.each_ref().map(|keyspace| everything(keyspace.iter()));
+        let read: [_; KEYSPACES] =
+            std::array::from_fn(|at| self.everything(at, open.keyspaces[at].iter()));
         let [first, second, third, fourth, unlogged @ ..] = read;
         self.logged.recover(power_cut, &[first, second, third, fourth]);
         for (history, read) in self.unlogged.iter_mut().zip(unlogged) {
@@ -751,9 +807,10 @@ fn is_nothing(change: &Change<Value>) -> bool {
     }
 }
 
-/// All that a range gives, in order.
-pub(super) fn everything(range: Range) -> Vec<(Slice, Slice)> {
+/// All that a range gives, in order, which it is given in if there is one.
+pub(super) fn everything(range: Range, is_ordered: bool) -> Vec<(Slice, Slice)> {
     let mut items: Vec<_> = range.map(|item| item.unwrap()).collect();
+    assert!(!is_ordered || items.is_sorted_by(|one, next| one.0 <= next.0), "in no order");
     // Several values of a key stay in their order.
     items.sort_by(|(one, _), (other, _)| one.cmp(other));
     items
@@ -778,7 +835,10 @@ fn assert_values(key: &Key, found: &[Slice], expected: Option<&Values>) {
 /// Takes items from the ends that the pattern says; one that is read from the front alone may be in any order.
 fn check_range(mut range: Range, pattern: u8, expected: Vec<(&Key, &Values)>) {
     if pattern == FORWARD {
-        return assert!(agrees(expected.iter().copied(), &everything(range)), "{expected:?}");
+        return assert!(
+            agrees(expected.iter().copied(), &everything(range, false)),
+            "{expected:?}"
+        );
     }
     let (mut front, mut back) = (Vec::new(), Vec::new());
     for step in 0_u32.. {
