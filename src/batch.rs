@@ -4,18 +4,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::base::{Bounds, Kind};
-use crate::commit::{EncodedWrites, Writes};
+use crate::commit::{Change, EncodedWrites, Writes};
 use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, check_range, check_sizes};
 use crate::memtable::LARGEST_BATCH;
 use crate::options::Durability;
 use crate::snapshot::check_same;
-
-/// What an entry takes in a memtable besides key and value, at most.
-const ENTRY_WEIGHT: usize = 160;
-/// What a range that is deleted takes there, about, besides its ends.
-const RANGE_WEIGHT: usize = 1024;
 
 /// Writes to any keyspaces of a database that are committed as one: after a crash all of them are there or
 /// none, and no reader sees a part of them. Writes to keyspaces [without the log](crate::KeyspaceOptions::log)
@@ -88,8 +83,7 @@ impl Batch {
         if self.error.is_none() {
             let range = bounds.half_open();
             let span = range.span();
-            let weight =
-                self.weight + span.start.len() + span.end.map_or(0, <[u8]>::len) + RANGE_WEIGHT;
+            let weight = self.weight + Change::DeleteRange(span).weight();
             let checked = check_same(&self.database, keyspace)
                 .and_then(|()| check_range(keyspace.target(), span))
                 .and_then(|()| check_weight(weight));
@@ -107,7 +101,7 @@ impl Batch {
 
     fn add(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) -> &mut Self {
         if self.error.is_none() {
-            self.weight += key.len() + value.len() + ENTRY_WEIGHT;
+            self.weight += Change::Key { kind, key, value }.weight();
             let checked = check_sizes(key, value)
                 .and_then(|()| check_same(&self.database, keyspace))
                 .and_then(|()| keyspace.target().check(kind, key, value));

@@ -954,11 +954,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::Slice;
+    use crate::base::{Kind, Slice};
+    use crate::commit::EncodedWrites;
     use crate::cursor::Range;
     use crate::housekeeper::tests::without_threads;
     use crate::log::segment::SEGMENT_HEADER;
-    use crate::options::EngineKind;
+    use crate::options::{EngineKind, MAX_KEY_LEN};
     use crate::vfs::{
         Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, PowerCut, Times,
     };
@@ -1236,6 +1237,44 @@ mod tests {
             assert_eq!(persisted.is_err(), !logged, "{engine}");
             let closed = in_time(move || db.close());
             assert_eq!(closed.unwrap_err().kind(), ErrorKind::Poisoned, "{engine}");
+        }
+    }
+
+    /// Appends a record to the log that nobody checked, and hands it to the kernel. Its writes are nowhere else.
+    fn forge(db: &Database, count: u64, body: &[u8]) {
+        let mut pen = db.inner.committer().pen().unwrap();
+        let first = pen.last() + 1;
+        let log = pen.log().unwrap();
+        log.append(first, count, &[body]).unwrap();
+        log.write_out().unwrap();
+        // What closes the database waits for the last number of the log.
+        db.inner.visibility().publish(first + count - 1);
+    }
+
+    /// Checksums are no secret: with the right ones, too, the log must not have what nobody could write.
+    #[test]
+    fn a_log_with_keys_that_are_too_long_is_refused_and_left_as_it_is() {
+        for (engine, len) in ENGINES
+            .into_iter()
+            .flat_map(|of| [MAX_KEY_LEN, MAX_KEY_LEN + 1, 1_200_000].map(|len| (of, len)))
+        {
+            let fs = MemoryFs::new();
+            let db = Database::builder("/db").file_system(Arc::new(fs.clone())).open().unwrap();
+            let keyspace = db.keyspace("main", options(engine)).unwrap();
+            keyspace.put("there", "v").unwrap();
+            let mut writes = EncodedWrites::default();
+            writes.push(keyspace.target(), Kind::Put, &vec![b'k'; len], b"value");
+            forge(&db, 1, &writes.logged);
+            let killed = fs.fork();
+            let before = killed.files();
+            let again = Database::builder("/db").file_system(Arc::new(killed.clone())).open();
+            if len <= MAX_KEY_LEN {
+                let found = again.unwrap().open_keyspace("main").unwrap();
+                assert_eq!(found.count().unwrap(), 2, "{engine}");
+                continue;
+            }
+            assert_eq!(again.unwrap_err().kind(), ErrorKind::Corruption, "{engine} {len}");
+            assert!(killed.files() == before, "{engine} {len}");
         }
     }
 

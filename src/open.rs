@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::events::{Events, Observer};
 use crate::housekeeper::Bell;
 use crate::log::{LOG_VERSION, Log, ReadSegment, Recovered, Segment, Segments, Writer, Writes};
+use crate::memtable::LARGEST_BATCH;
 use crate::options::{KeyspaceOptions, RecoveryMode};
 use crate::planted::{Bug, planted};
 use crate::reducer::Reducers;
@@ -504,13 +505,23 @@ fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
     fs.sync_dir(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
 }
 
-/// Whether the writes of a log record can be decoded and are meant for keyspaces that exist.
+/// Whether the writes of a log record can be decoded, are meant for keyspaces that exist, and are no more than one commit
+/// may have: engines take what is replayed as they take what was checked when it was written.
 fn are_possible(writes: &Writes<'_>, keyspaces: &BTreeMap<u32, catalog::Entry>) -> bool {
     let mut body = writes.body;
-    let known = (0..writes.count).all(|_| {
-        take_logged(&mut body).is_some_and(|entry| keyspaces.contains_key(&entry.keyspace()))
+    let mut weight = 0;
+    let are_all = (0..writes.count).all(|_| {
+        let Some(entry) = take_logged(&mut body) else { return false };
+        let has_room = match entry {
+            Logged::Write(write) => {
+                weight += write.change.weight();
+                weight <= LARGEST_BATCH
+            }
+            Logged::Load { .. } | Logged::Clear { .. } => writes.count == 1,
+        };
+        has_room && keyspaces.contains_key(&entry.keyspace())
     });
-    known && body.is_empty()
+    are_all && body.is_empty()
 }
 
 /// Step 4.
@@ -713,8 +724,45 @@ fn leave_torn(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Span;
+    use crate::commit::{Change, put_clear, put_delete_range};
     use crate::error::ErrorKind;
     use crate::vfs::MemoryFs;
+
+    /// Whether a record of the log may have these writes, to the only keyspace there is, which has the number 1.
+    fn is_possible(count: u64, body: &[u8]) -> bool {
+        let entry = catalog::Entry {
+            name: "main".into(),
+            options: KeyspaceOptions::lsm(),
+            persisted: 0,
+            types: None,
+        };
+        are_possible(&Writes { first: 1, count, body }, &BTreeMap::from([(1, entry)]))
+    }
+
+    #[test]
+    fn no_record_of_the_log_has_more_than_a_batch() {
+        let span = Span { start: b"", end: None };
+        let most = LARGEST_BATCH / Change::DeleteRange(span).weight();
+        let mut body = Vec::new();
+        (0..most).for_each(|_| put_delete_range(&mut body, 1, span));
+        assert!(is_possible(most as u64, &body));
+        put_delete_range(&mut body, 1, span);
+        assert!(!is_possible(most as u64 + 1, &body));
+    }
+
+    #[test]
+    fn clears_and_loads_have_records_of_their_own() {
+        let span = Span { start: b"", end: None };
+        let mut body = Vec::new();
+        put_clear(&mut body, 1);
+        assert!(is_possible(1, &body) && !is_possible(2, &[&body[..], &body].concat()));
+        put_delete_range(&mut body, 1, span);
+        assert!(!is_possible(2, &body) && !is_possible(1, &body));
+        body.clear();
+        put_delete_range(&mut body, 2, span);
+        assert!(!is_possible(1, &body), "there is no such keyspace");
+    }
 
     #[test]
     fn a_number_that_no_log_segment_can_follow_is_damage() {

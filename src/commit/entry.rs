@@ -8,12 +8,13 @@
 //! load  := 2 u8, keyspace id varint, length varint, what the engine says of it
 //! clear := 3 u8, keyspace id varint
 //! ```
-//! A batch has writes only. A range that is deleted ends behind its first key. What was loaded is not in the log: it is in files of the engine, which finds them by what it
+//! Keys and values are as long as they may be, and ends of ranges one byte longer at most. A batch has writes only. A range that is deleted ends behind its first key. What was loaded is not in the log: it is in files of the engine, which finds them by what it
 //! said. A clear takes away all that was written to the keyspace before it.
 
 use crate::base::{Kind, Seqno, Span, varint};
 use crate::contract::{Engine, Write};
 use crate::error::Result;
+use crate::options::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
 /// The kind of a load.
 const LOAD: u8 = 2;
@@ -21,6 +22,11 @@ const LOAD: u8 = 2;
 const CLEAR: u8 = 3;
 /// The kind of a write that deletes a range of keys.
 const DELETE_RANGE: u8 = 4;
+
+/// What an entry takes in a memtable besides key and value, at most.
+const ENTRY_WEIGHT: usize = 160;
+/// What a range that is deleted takes there, about, besides its ends.
+const RANGE_WEIGHT: usize = 1024;
 
 /// One decoded write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +45,28 @@ pub(crate) enum Change<'a> {
 }
 
 impl Change<'_> {
+    /// The memory that it takes in a memtable, at most.
+    pub(crate) fn weight(self) -> usize {
+        match self {
+            Self::Key { key, value, .. } => key.len() + value.len() + ENTRY_WEIGHT,
+            Self::DeleteRange(Span { start, end }) => {
+                start.len() + end.map_or(0, <[u8]>::len) + RANGE_WEIGHT
+            }
+        }
+    }
+
+    /// Whether nothing in it is longer than it may be: engines count on that.
+    fn is_short_enough(self) -> bool {
+        match self {
+            Self::Key { key, value, .. } => {
+                key.len() <= MAX_KEY_LEN && value.len() <= MAX_VALUE_LEN
+            }
+            // Behind the largest key comes one byte more.
+            Self::DeleteRange(Span { start, end }) => {
+                start.len().max(end.map_or(0, <[u8]>::len)) <= MAX_KEY_LEN + 1
+            }
+        }
+    }
     /// Has an engine take it as the write `seqno`, between others of its batch.
     ///
     /// # Errors
@@ -69,13 +97,14 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Option<Entry<'a>> {
     *bytes = rest;
     let keyspace = varint::take(bytes)?.try_into().ok()?;
     let key = varint::take_prefixed(bytes)?;
-    if kind == DELETE_RANGE {
-        let change = Change::DeleteRange(take_span(key, bytes)?);
-        return Some(Entry { keyspace, change });
-    }
-    let kind = Kind::from_u8(kind)?;
-    let value = if kind == Kind::Put { varint::take_prefixed(bytes)? } else { &[] };
-    Some(Entry { keyspace, change: Change::Key { kind, key, value } })
+    let change = if kind == DELETE_RANGE {
+        Change::DeleteRange(take_span(key, bytes)?)
+    } else {
+        let kind = Kind::from_u8(kind)?;
+        let value = if kind == Kind::Put { varint::take_prefixed(bytes)? } else { &[] };
+        Change::Key { kind, key, value }
+    };
+    change.is_short_enough().then_some(Entry { keyspace, change })
 }
 
 /// Appends a write that deletes the keys of `span`.
@@ -206,6 +235,39 @@ mod tests {
         }
         let too_long = [4, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
         assert_eq!(take(&mut &too_long[..]), None);
+    }
+
+    #[test]
+    fn what_is_longer_than_it_may_be_is_no_write() {
+        let is_taken = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            write(&mut bytes);
+            take(&mut &bytes[..]).is_some()
+        };
+        for (len, is_valid) in [(MAX_KEY_LEN, true), (MAX_KEY_LEN + 1, false)] {
+            let key = vec![b'k'; len];
+            for (kind, value) in [(Kind::Put, &b"\0"[..]), (Kind::Delete, b"")] {
+                let write = |out: &mut Vec<u8>| {
+                    put_head(out, 1, kind, &key, value.len());
+                    out.extend_from_slice(value);
+                };
+                assert_eq!(is_taken(&write), is_valid, "{kind:?} {len}");
+            }
+            let longer = [&key[..], b"k"].concat();
+            let ranges = [(&b""[..], Some(&longer[..])), (&longer, None)];
+            for (start, end) in ranges {
+                let span = Span { start, end };
+                assert_eq!(is_taken(&|out| put_delete_range(out, 1, span)), is_valid, "{len}");
+            }
+        }
+        // Of zeros, so that the system has to give no memory for them.
+        for (len, is_valid) in [(MAX_VALUE_LEN, true), (MAX_VALUE_LEN + 1, false)] {
+            let mut head = Vec::new();
+            put_head(&mut head, 1, Kind::Put, b"key", len);
+            let mut bytes = vec![0; head.len() + len];
+            bytes[..head.len()].copy_from_slice(&head);
+            assert_eq!(take(&mut &bytes[..]).is_some(), is_valid, "{len}");
+        }
     }
 
     #[test]

@@ -28,7 +28,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-pub(crate) use entry::{Logged, take_logged};
+pub(crate) use entry::{Change, Logged, take_logged};
+#[cfg(test)]
+pub(crate) use entry::{put_clear, put_delete_range};
 pub(crate) use writes::{EncodedWrites, Target, Writes};
 
 use crate::base::key::MAX_SEQNO;
