@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::{CacheStats, LogStats, MemoryStats, RecoveryReport, Stats, VerifyReport};
 use crate::status::{JobStatus, Publisher, Status};
 use crate::sync::{self, Mutex, MutexGuard, RwLock};
-use crate::vfs::{IoStats, Layer, LockGuard};
+use crate::vfs::{IoStats, Layer, LockGuard, is_too_many_open};
 
 /// The longest name of a keyspace, in bytes.
 const MAX_NAME_LEN: usize = 255;
@@ -275,7 +275,7 @@ impl Database {
     /// checksums, orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
     ///
     /// # Errors
-    /// Only if it cannot be run; what is wrong with the data is in the report.
+    /// Only if it cannot be run, as `Io` when too many files are open, and `Closed`; what is wrong with the data is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.inner.verify()
     }
@@ -818,10 +818,18 @@ impl Inner {
         if let Err(problem) = self.verify_catalog_and_log(&mut report) {
             report.problems.push(problem);
         }
+        Self::check_verified(&report)?;
         for open in self.all() {
             open.target.engine.verify(&mut report);
+            Self::check_verified(&report)?;
         }
         Ok(report)
+    }
+
+    /// An error if what verifying found says nothing of the data, which could not be read for want of open files.
+    fn check_verified(report: &VerifyReport) -> Result<()> {
+        let other = report.problems.iter().find(|problem| is_too_many_open(problem));
+        other.map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
     /// Reads the catalog and the log, which may grow meanwhile, and checks that all that was committed before
@@ -1276,6 +1284,27 @@ mod tests {
             assert_eq!(again.unwrap_err().kind(), ErrorKind::Corruption, "{engine} {len}");
             assert!(killed.files() == before, "{engine} {len}");
         }
+    }
+
+    #[test]
+    fn that_too_many_files_are_open_is_no_damage() {
+        let fs = MemoryFs::new();
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        let db = Database::builder("/db").file_system(Arc::new(faults.clone())).open().unwrap();
+        let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+        keyspace.put("key", "v").unwrap();
+        for name in ["catalog", ".log", "manifest"] {
+            for errno in [23, 24] {
+                let fault = Fault::new(Operation::Open, Effect::Fail(Errno::Raw(errno)));
+                faults.arm(Fault { name_contains: name.into(), ..fault });
+                assert_eq!(db.verify().unwrap_err().kind(), ErrorKind::Io, "{name}");
+            }
+            // What cannot be read is a problem that the data have.
+            let fault = Fault::new(Operation::Read, Effect::Fail(Errno::Raw(5)));
+            faults.arm(Fault { name_contains: name.into(), ..fault });
+            assert_eq!(db.verify().unwrap().problems.len(), 1, "{name}");
+        }
+        assert!(db.verify().unwrap().problems.is_empty());
     }
 
     #[test]

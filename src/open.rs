@@ -572,7 +572,7 @@ fn replay(
     let by_id: HashMap<u32, &Target> =
         targets.iter().map(|(_, target)| (target.id, target)).collect();
     let mut touched: Vec<&Target> = Vec::new();
-    log.replay(|writes| {
+    log.replay(&*shared.fs, |writes| {
         // Nobody reads yet; engines may drop what has been superseded, and wait until what they cut is published. That
         // takes in what all have persisted, and numbers of writes that no log has.
         shared.visibility.publish(writes.first - 1);

@@ -245,7 +245,7 @@ mod tests {
                 found.push((writes.first, load));
                 Ok(())
             };
-            log.replay(visit).unwrap();
+            log.replay(&self.fs, visit).unwrap();
             found
         }
     }

@@ -31,7 +31,7 @@ pub(crate) fn segment(bytes: &[u8], mut visit: impl FnMut(&[u8])) {
     for mode in [RecoveryMode::Strict, RecoveryMode::Tolerant] {
         let Ok(log) = Log::open(&fs, dir, database, number, mode, |_| true) else { continue };
         let mut writes = 0;
-        let seen = log.replay(|write| {
+        let seen = log.replay(&fs, |write| {
             visit(write.body);
             writes += write.count;
             Ok(())

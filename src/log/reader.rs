@@ -1,7 +1,8 @@
 //! Recovery of the log.
 //!
-//! 1. Every segment from the *floor* on (the first one needed, which the catalog knows) is opened and its
-//!    header and link read. The floor itself must be there.
+//! 1. Of every segment from the *floor* on (the first one needed, which the catalog knows) header and link
+//!    are read. The floor itself must be there. There may be thousands of segments, and no more of them than
+//!    one is open at a time.
 //! 2. From the floor, valid records are handed out in order. Each must follow the one before it.
 //! 3. Where they stop, the segment is looked for whose link names this segment and this very end. If there
 //!    is one, reading goes on there.
@@ -22,8 +23,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use super::record::{self, Record, RecordKind};
 use super::segment::{self, Header, SEGMENT_HEADER};
@@ -33,7 +33,7 @@ use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::RecoveryMode;
 use crate::planted::{Bug, planted};
-use crate::vfs::{Access, File, Fs, Layer, View};
+use crate::vfs::{Access, Fs, Layer, View};
 
 /// More than a segment's header and link take.
 const FRONT: u64 = 512;
@@ -92,8 +92,9 @@ impl Recovered {
     }
 }
 
-struct Opened {
-    file: Arc<dyn File>,
+/// A segment whose front has been read.
+struct Known {
+    path: PathBuf,
     len: u64,
     capacity: u64,
     version: u32,
@@ -102,33 +103,40 @@ struct Opened {
     completed: Option<View>,
 }
 
+impl Known {
+    /// A part of what its file has.
+    fn view(&self, fs: &dyn Fs, range: Range<u64>) -> Result<View> {
+        fs.open(&self.path, Access::Read, Layer::Positional)?.view(range)
+    }
+}
+
 /// The segment that was read last, by its number: most logs have one, which is needed in each step.
 #[derive(Default)]
 struct LastRead(RefCell<Option<(u64, View)>>);
 
 impl LastRead {
     /// All of segment `number`, in memory.
-    fn bytes(&self, number: u64, opened: &Opened) -> Result<View> {
-        if let Some(bytes) = self.at_hand(number, opened) {
+    fn bytes(&self, fs: &dyn Fs, number: u64, known: &Known) -> Result<View> {
+        if let Some(bytes) = self.at_hand(number, known) {
             return Ok(bytes);
         }
         // No two are to be in memory.
         self.0.take();
-        let bytes = opened.file.view(0..opened.len)?;
+        let bytes = known.view(fs, 0..known.len)?;
         self.0.replace(Some((number, bytes.clone())));
         Ok(bytes)
     }
 
     /// A part of segment `number`.
-    fn part(&self, number: u64, opened: &Opened, range: Range<u64>) -> Result<View> {
-        match self.at_hand(number, opened) {
+    fn part(&self, fs: &dyn Fs, number: u64, known: &Known, range: Range<u64>) -> Result<View> {
+        match self.at_hand(number, known) {
             Some(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
-            None => opened.file.view(range),
+            None => known.view(fs, range),
         }
     }
 
-    fn at_hand(&self, number: u64, opened: &Opened) -> Option<View> {
-        opened.completed.clone().or_else(|| {
+    fn at_hand(&self, number: u64, known: &Known) -> Option<View> {
+        known.completed.clone().or_else(|| {
             self.0.borrow().as_ref().filter(|(last, _)| *last == number).map(|(_, all)| all.clone())
         })
     }
@@ -158,7 +166,7 @@ struct Fields<'a> {
 pub(crate) struct Log {
     database: u64,
     /// From the floor on.
-    segments: BTreeMap<u64, Opened>,
+    segments: BTreeMap<u64, Known>,
     last_read: LastRead,
     found: Recovered,
 }
@@ -174,13 +182,13 @@ impl Log {
         mode: RecoveryMode,
         possible: impl Fn(&Writes<'_>) -> bool,
     ) -> Result<Self> {
-        let mut log = open_segments(fs, dir, database, floor)?;
-        log.follow_chain(dir, floor, possible)?;
-        log.judge_remains(dir, mode)?;
+        let mut log = read_fronts(fs, dir, database, floor)?;
+        log.follow_chain(fs, dir, floor, possible)?;
+        log.judge_remains(fs, dir, mode)?;
         let chain = &log.found.chain;
         let outside = |number: &u64| chain.iter().all(|read| read.number != *number);
         let unused = log.segments.iter().filter(|(number, _)| outside(number));
-        let unused: Vec<_> = unused.map(|(&number, opened)| (number, opened.len)).collect();
+        let unused: Vec<_> = unused.map(|(&number, known)| (number, known.len)).collect();
         log.found.unused.extend(unused);
         Ok(log)
     }
@@ -215,15 +223,16 @@ impl Log {
     /// a failed sync the system may think it written. The tail, which is not needed any more then, is removed.
     pub(crate) fn sync(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
         for read in &self.found.chain {
-            let opened = &self.segments[&read.number];
+            let known = &self.segments[&read.number];
             let is_synced = read.before < self.found.synced
                 && read.last <= self.found.synced
-                && opened.completed.is_none();
+                && known.completed.is_none();
             // The marks behind the last write are never known to be synced, but the next link counts on them.
             let from = if is_synced { read.writes_end } else { 0 };
             if from < read.end {
-                let file = fs.open(opened.file.path(), Access::Write, Layer::Positional)?;
-                file.write_at(from, &self.last_read.part(read.number, opened, from..read.end)?)?;
+                let bytes = self.last_read.part(fs, read.number, known, from..read.end)?;
+                let file = fs.open(&known.path, Access::Write, Layer::Positional)?;
+                file.write_at(from, &bytes)?;
                 if !planted(Bug::SkipRecoverySync) {
                     file.sync()?;
                 }
@@ -234,10 +243,14 @@ impl Log {
     }
 
     /// Hands out the writes of the log in order.
-    pub(crate) fn replay(&self, mut visit: impl FnMut(Writes<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn replay(
+        &self,
+        fs: &dyn Fs,
+        mut visit: impl FnMut(Writes<'_>) -> Result<()>,
+    ) -> Result<()> {
         for read in &self.found.chain {
-            let opened = &self.segments[&read.number];
-            let bytes = self.last_read.bytes(read.number, opened)?;
+            let known = &self.segments[&read.number];
+            let bytes = self.last_read.bytes(fs, read.number, known)?;
             let identity = segment::identity(self.database, read.number);
             let mut at = SEGMENT_HEADER;
             while at < read.end {
@@ -246,7 +259,7 @@ impl Log {
                     record.and_then(|record| Some((record, fields(&record)?)))
                 else {
                     let what = "a log record that was whole a moment ago is not any more";
-                    return Err(Error::corruption(opened.file.path(), at, what));
+                    return Err(Error::corruption(&known.path, at, what));
                 };
                 at += record.len() as u64;
                 if fields.count > 0 {
@@ -260,13 +273,14 @@ impl Log {
     /// Steps 1 to 3: finds where the log ends.
     fn follow_chain(
         &mut self,
+        fs: &dyn Fs,
         dir: &Path,
         floor: u64,
         possible: impl Fn(&Writes<'_>) -> bool,
     ) -> Result<()> {
         let found = &mut self.found;
         let mut number = floor;
-        let Some(link) = self.segments.get(&floor).and_then(|opened| opened.link) else {
+        let Some(link) = self.segments.get(&floor).and_then(|known| known.link) else {
             let what = "the log segment that the catalog names as the first one needed is missing or empty";
             return Err(Error::corruption(&segment::path(dir, floor), 0, what));
         };
@@ -274,8 +288,8 @@ impl Log {
         let mut end = SEGMENT_HEADER + link.len;
         let mut before = link.last;
         loop {
-            let opened = &self.segments[&number];
-            let bytes = self.last_read.bytes(number, opened)?;
+            let known = &self.segments[&number];
+            let bytes = self.last_read.bytes(fs, number, known)?;
             let identity = segment::identity(self.database, number);
             let mut writes_end = end;
             while let Some(record) = record::parse(&bytes, end as usize, identity) {
@@ -287,14 +301,14 @@ impl Log {
                     let Fields { count, body, .. } = fields;
                     if !possible(&Writes { first: record.seqno, count, body }) {
                         let what = "the log has writes that cannot be: the catalog may be too old";
-                        return Err(Error::corruption(opened.file.path(), end, what));
+                        return Err(Error::corruption(&known.path, end, what));
                     }
                     last = record.seqno + fields.count - 1;
                     writes_end = end + record.len() as u64;
                 }
                 end += record.len() as u64;
             }
-            let &Opened { capacity, version, .. } = opened;
+            let &Known { capacity, version, .. } = known;
             let read = ReadSegment { number, capacity, end, before, last, writes_end, version };
             found.chain.push(read);
             let follows = |link: &Link| {
@@ -313,15 +327,19 @@ impl Log {
     }
 
     /// Step 4: tells a torn tail from damage.
-    fn judge_remains(&mut self, dir: &Path, mode: RecoveryMode) -> Result<()> {
+    fn judge_remains(&mut self, fs: &dyn Fs, dir: &Path, mode: RecoveryMode) -> Result<()> {
         let ReadSegment { number, end, last, .. } = *self.found.end();
         let proves =
             |record: &Record<'_>| fields(record).is_some_and(|fields| fields.synced > last);
         let mut proof = false;
-        for (&later, opened) in self.segments.range(number..) {
+        for (&later, known) in self.segments.range(number..) {
             let start = if later == number { end } else { SEGMENT_HEADER };
             let identity = segment::identity(self.database, later);
-            let bytes = self.last_read.bytes(later, opened)?;
+            let bytes = match self.last_read.bytes(fs, later, known) {
+                // It was prepared, and the writer has recycled it since.
+                Err(error) if later > number && is_missing(&error) => continue,
+                bytes => bytes?,
+            };
             let remains = record::remains(&bytes, start as usize, identity, proves);
             if later == number {
                 self.found.torn_bytes = remains.bytes;
@@ -340,8 +358,8 @@ impl Log {
     }
 }
 
-/// Step 1: opens the segments from `floor` on; the others are listed with their length.
-fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Log> {
+/// Step 1: reads the fronts of the segments from `floor` on; the others are listed with their length.
+fn read_fronts(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Log> {
     let mut segments = BTreeMap::new();
     // Before the segments: what is written out meanwhile is in them.
     let tail = tail::Left::read(fs, dir, database)?;
@@ -351,7 +369,7 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
         let path = segment::path(dir, number);
         let file = match fs.open(&path, Access::Read, Layer::Positional) {
             // The writer has recycled it since: it is not one that is needed.
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if is_missing(&error) => continue,
             file => file?,
         };
         let len = file.len()?;
@@ -389,9 +407,14 @@ fn open_segments(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<L
             }
             Header::Damaged | Header::Unused => (len, 0),
         };
-        segments.insert(number, Opened { file, len, capacity, version, link, completed });
+        segments.insert(number, Known { path, len, capacity, version, link, completed });
     }
     Ok(Log { database, segments, last_read: LastRead::default(), found })
+}
+
+/// Whether a file is not there any more.
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
 fn fields<'a>(record: &Record<'a>) -> Option<Fields<'a>> {

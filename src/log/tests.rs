@@ -1,14 +1,17 @@
 //! The log written and recovered: segments, torn tails, damage, recycled files.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::segment::{self, SEGMENT_HEADER};
 use super::{Log, Segments, Writer};
 use crate::base::Seqno;
 use crate::error::{ErrorKind, Result};
 use crate::options::RecoveryMode;
-use crate::vfs::{FaultFs, Fs, Layer, LayeredFs, MemoryFs, Operation};
+use crate::vfs::{
+    Access, FaultFs, File, Fs, IoStats, Layer, LayeredFs, LockGuard, MemoryFs, Operation, PathKind,
+};
 
 const DIR: &str = "/log";
 const DATABASE: u64 = 7;
@@ -48,9 +51,9 @@ fn recover(fs: &MemoryFs, floor: u64, mode: RecoveryMode) -> Result<Log> {
 }
 
 /// What the log holds: the numbers and bodies of its writes.
-fn writes(log: &Log) -> Vec<(Seqno, Vec<u8>)> {
+fn writes(fs: &dyn Fs, log: &Log) -> Vec<(Seqno, Vec<u8>)> {
     let mut writes = Vec::new();
-    log.replay(|record| {
+    log.replay(fs, |record| {
         writes.push((record.first, record.body.to_vec()));
         Ok(())
     })
@@ -123,7 +126,7 @@ fn records_in_several_segments_come_back_in_order() {
         log.append([50, 70], LARGE);
         log.writer.flush().unwrap();
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-        assert_eq!(writes(&found), expected((1..=40).chain([50, 70]), LARGE));
+        assert_eq!(writes(&log.fs, &found), expected((1..=40).chain([50, 70]), LARGE));
         assert_eq!((found.found().last, found.found().dropped_bytes), (70, 0));
         assert!(found.found().chain.len() > 3);
     });
@@ -139,7 +142,7 @@ fn a_torn_tail_is_cut_off_and_stays_so() {
         let used = recover(&log.fs, 1, RecoveryMode::Strict).unwrap().found().end().end;
         log.fs.corrupt(&path(1), used - 1, 1).unwrap();
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-        assert_eq!(writes(&found), expected(1..=5, 100));
+        assert_eq!(writes(&log.fs, &found), expected(1..=5, 100));
         assert!(found.found().dropped_bytes > 0);
 
         let mut log = log.go_on(&found, 5);
@@ -147,7 +150,7 @@ fn a_torn_tail_is_cut_off_and_stays_so() {
         log.sync();
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
         let all: Vec<_> = expected(1..=5, 100).into_iter().chain(expected(6..=7, 200)).collect();
-        assert_eq!((writes(&found), found.found().dropped_bytes), (all, 0));
+        assert_eq!((writes(&log.fs, &found), found.found().dropped_bytes), (all, 0));
     });
 }
 
@@ -206,7 +209,7 @@ fn damage_below_what_was_synced_is_an_error() {
                 let found = recover(&fs, 1, RecoveryMode::Tolerant).unwrap();
                 let left = found.found().last;
                 assert!(left < 20 && found.found().dropped_bytes > 0);
-                assert_eq!(writes(&found), expected(1..=left, LARGE));
+                assert_eq!(writes(&fs, &found), expected(1..=left, LARGE));
             }
         }
     });
@@ -220,14 +223,14 @@ fn numbers_left_out_behind_a_cut_are_told_by_the_link() {
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
         let mut log = log.go_on(&found, 9);
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-        assert_eq!((writes(&found), found.found().last), (expected(1..=3, 100), 9));
+        assert_eq!((writes(&log.fs, &found), found.found().last), (expected(1..=3, 100), 9));
         log.append([10, 12], 100);
         log.sync();
         let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-        assert_eq!(writes(&found), expected((1..=3).chain([10, 12]), 100));
+        assert_eq!(writes(&log.fs, &found), expected((1..=3).chain([10, 12]), 100));
         // Also when it becomes the first one needed.
         let found = recover(&log.fs, 2, RecoveryMode::Strict).unwrap();
-        assert_eq!((writes(&found), found.found().last), (expected([10, 12], 100), 12));
+        assert_eq!((writes(&log.fs, &found), found.found().last), (expected([10, 12], 100), 12));
     });
 }
 
@@ -243,7 +246,7 @@ fn old_records_of_a_recycled_segment_are_never_taken() {
         assert!(bytes[end..].iter().any(|&byte| byte != 0), "an earlier life shows behind the end");
         let found = recover(&log.fs, floor, RecoveryMode::Strict).unwrap();
         assert_eq!((found.found().last, found.found().dropped_bytes), (last, 0));
-        assert_eq!(writes(&found), expected([last], LARGE));
+        assert_eq!(writes(&log.fs, &found), expected([last], LARGE));
     });
 }
 
@@ -272,7 +275,7 @@ fn a_log_of_one_segment_is_read_once() {
     let found =
         Log::open(&faults, DIR.as_ref(), DATABASE, 1, RecoveryMode::Strict, |_| true).unwrap();
     found.sync(&faults, DIR.as_ref()).unwrap();
-    assert_eq!(writes(&found), expected(1..=9, 1000));
+    assert_eq!(writes(&faults, &found), expected(1..=9, 1000));
     // Its front, and all of it.
     assert_eq!(faults.calls(Operation::Read), 2);
 }
@@ -316,7 +319,7 @@ fn lives_on_different_layers_follow_one_another() {
         let fs = log.fs.fork();
         let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
         assert_eq!((found.found().last, found.found().dropped_bytes), (last, 0));
-        assert_eq!(writes(&found).len() as u64, last);
+        assert_eq!(writes(&fs, &found).len() as u64, last);
         found.sync(&fs, DIR.as_ref()).unwrap();
         let end = *found.found().end();
         let layer = layers[round * 5 % layers.len()];
@@ -349,13 +352,13 @@ fn what_only_the_tail_has_is_read_and_brought_home() {
             found.sync(&fs, DIR.as_ref()).unwrap();
             assert!(!fs.list(DIR.as_ref()).unwrap().contains(&"tail.log".to_owned()));
             let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
-            assert_eq!(writes(&found), expected(1..=last, 3000));
+            assert_eq!(writes(&fs, &found), expected(1..=last, 3000));
         }
     }
     log.sync();
     log.writer.finish().unwrap();
     let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
-    assert_eq!(writes(&found), expected(1..=last, 3000));
+    assert_eq!(writes(&log.fs, &found), expected(1..=last, 3000));
     assert!(log.fs.list(DIR.as_ref()).unwrap().iter().all(|name| name != "tail.log"));
 }
 
@@ -374,7 +377,7 @@ fn a_damaged_tail_is_a_torn_one() {
         fs.corrupt(&tail, at, 0x10).unwrap();
         let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
         let last = found.found().last;
-        assert_eq!(writes(&found), expected(1..=last, 100));
+        assert_eq!(writes(&fs, &found), expected(1..=last, 100));
         assert!(last >= 3 && (last == 9 || last == 8 || found.found().dropped_bytes > 0), "{at}");
     }
 }
@@ -394,5 +397,91 @@ fn no_block_is_read_back_for_an_append() {
         }
         assert_eq!(faults.calls(Operation::Read), reads);
         assert_eq!(faults.calls(Operation::Write), writes + 200);
+    }
+}
+
+/// A file system in memory that knows how many of its files are open.
+#[derive(Debug)]
+struct CountingFs {
+    inner: MemoryFs,
+    files: Mutex<Vec<Weak<dyn File>>>,
+    most: AtomicUsize,
+}
+
+impl CountingFs {
+    fn new(inner: MemoryFs) -> Self {
+        Self { inner, files: Mutex::default(), most: AtomicUsize::new(0) }
+    }
+
+    fn count(&self, file: &Arc<dyn File>) {
+        let mut files = self.files.lock().unwrap();
+        files.retain(|file| file.strong_count() > 0);
+        files.push(Arc::downgrade(file));
+        self.most.fetch_max(files.len(), Ordering::Relaxed);
+    }
+
+    /// The most files that were open at a time.
+    fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+impl Fs for CountingFs {
+    fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
+        self.inner.open(path, access, layer).inspect(|file| self.count(file))
+    }
+    fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
+        self.inner.create(path, layer).inspect(|file| self.count(file))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        self.inner.create_dir(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        self.inner.remove_dir(path)
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        self.inner.kind(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
+        self.inner.lock(path, access)
+    }
+    fn stats(&self) -> IoStats {
+        self.inner.stats()
+    }
+}
+
+/// A process may have few files open, and a log many segments.
+#[test]
+fn a_long_log_is_read_with_few_open_files() {
+    for layer in [Layer::Positional, Layer::Mmap] {
+        let mut log = Setup::new(layer);
+        let segments = 40;
+        for last in 1.. {
+            log.append([last], 900_000);
+            if log.writer.segment().number == segments {
+                break;
+            }
+        }
+        log.append([log.writer.last() + 1], 10);
+        log.writer.flush().unwrap();
+        let fs = CountingFs::new(log.fs.fork());
+        let mode = RecoveryMode::Strict;
+        let found = Log::open(&fs, DIR.as_ref(), DATABASE, 1, mode, |_| true).unwrap();
+        assert_eq!(found.found().chain.len() as u64, segments);
+        found.sync(&fs, DIR.as_ref()).unwrap();
+        assert_eq!(writes(&fs, &found).len() as u64, log.writer.last());
+        assert!(fs.most() <= 2, "{layer:?}: {} files were open", fs.most());
     }
 }

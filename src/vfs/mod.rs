@@ -169,6 +169,14 @@ pub(crate) fn remove_obsolete(fs: &dyn Fs, path: &Path) {
     }
 }
 
+/// Whether something failed only because so many files are open, in this process or in all, that one more cannot be. That says
+/// nothing of the file or directory, and nothing was done to it.
+pub(crate) fn is_too_many_open(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else { return false };
+    let errno = |errno: rustix::io::Errno| source.raw_os_error() == Some(errno.raw_os_error());
+    errno(rustix::io::Errno::MFILE) || errno(rustix::io::Errno::NFILE)
+}
+
 /// Opens a file that something on the disk says is there.
 ///
 /// # Errors
