@@ -255,7 +255,11 @@ impl Database {
     /// The error of background work that does not get on; `Closed`.
     pub fn settle(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.all().iter().try_for_each(|open| open.target.engine.settle())
+        self.inner.all().iter().try_for_each(|open| {
+            open.target.engine.settle()?;
+            // It may have been closed meanwhile.
+            self.inner.check_open()
+        })
     }
 
     /// Figures about the database. Cost: microseconds for each table.
@@ -818,16 +822,18 @@ impl Inner {
         if let Err(problem) = self.verify_catalog_and_log(&mut report) {
             report.problems.push(problem);
         }
-        Self::check_verified(&report)?;
+        self.check_verified(&report)?;
         for open in self.all() {
             open.target.engine.verify(&mut report);
-            Self::check_verified(&report)?;
+            self.check_verified(&report)?;
         }
         Ok(report)
     }
 
-    /// An error if what verifying found says nothing of the data, which could not be read for want of open files.
-    fn check_verified(report: &VerifyReport) -> Result<()> {
+    /// An error if what verifying found says nothing of the data: they could not be read for want of open files, or the database
+    /// was closed meanwhile, and its files may be another one's.
+    fn check_verified(&self, report: &VerifyReport) -> Result<()> {
+        self.check_open()?;
         let other = report.problems.iter().find(|problem| is_too_many_open(problem));
         other.map_or(Ok(()), |problem| Err(problem.clone()))
     }

@@ -694,6 +694,8 @@ impl Tree {
     /// Has the manifest say where tables have moved. That there is no space for it is no harm: they are moved again.
     fn settle_moves(&self) -> Result<()> {
         let mut manifest = lock(&self.manifest);
+        // This is no job that a stop waits for, and the file may be another one's after it.
+        self.jobs.stop_if_told()?;
         let state = self.state.load_full();
         if state.clearing.is_some() {
             return Ok(());
@@ -968,6 +970,8 @@ impl Engine for Tree {
 
     fn stop(&self) {
         self.jobs.stop();
+        // Whoever is at the manifest is waited for.
+        drop(lock(&self.manifest));
     }
 }
 
@@ -998,3 +1002,6 @@ fn shape(context: &Context, options: &LsmOptions) -> Shape {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
