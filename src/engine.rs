@@ -29,3 +29,6 @@ pub(crate) fn open(options: &KeyspaceOptions, context: Context) -> Result<Arc<dy
         EngineKind::Skip => Ok(skip::Store::open(context, options.skip.clone())?),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -363,8 +363,8 @@ impl Store {
     fn take_away(&self, seqno: Seqno) -> Result<()> {
         self.context.host.sync_log(seqno)?;
         let mut writer = self.writer();
-        // If another one came meanwhile, that is due now.
-        if self.state.load().due() != seqno {
+        // Another one may have come meanwhile, and others may come for ever: what the file has is gone with this one, too.
+        if self.state.load().clearing.is_none_or(|clearing| clearing.seqno < seqno) {
             return Ok(());
         }
         let root = writer.clear(seqno)?;
@@ -373,6 +373,9 @@ impl Store {
             (state.meta, state.unused) = (*writer.meta(), writer.space().unused());
             if state.clearing.take_if(|clearing| clearing.seqno == seqno).is_some() {
                 state.root = self.for_readers(&root);
+            }
+            if let Some(later) = &mut state.clearing {
+                later.oldest = later.oldest.max(seqno + 1);
             }
         });
         self.persisted.fetch_max(seqno, Ordering::Release);

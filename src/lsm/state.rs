@@ -72,10 +72,12 @@ impl State {
         self.clearing = Some(Clearing { seqno, oldest, version, loads });
     }
 
-    /// The manifest has a clear now, which took away all it had; a later one may have come meanwhile.
+    /// The manifest has a clear now, which took away all it had; a later one may have come meanwhile, which is still to be
+    /// recorded with what was written between them.
     pub(super) fn set_cleared(&mut self, seqno: Seqno) {
         self.clearing.take_if(|clearing| clearing.seqno == seqno);
         if let Some(later) = &mut self.clearing {
+            later.oldest = later.oldest.max(seqno + 1);
             later.version = Arc::default();
             later.loads.retain(|load| load.seqno > seqno);
         }

@@ -412,8 +412,8 @@ impl Tree {
         self.context.host.sync_log(seqno)?;
         let mut manifest = lock(&self.manifest);
         let clearing = self.state.load().clearing.clone();
-        // If another one came meanwhile, that is due now.
-        let Some(clearing) = clearing.filter(|clearing| clearing.seqno == seqno) else {
+        // Another one may have come meanwhile, and others may come for ever: what the manifest has is gone with this one, too.
+        let Some(clearing) = clearing.filter(|clearing| clearing.seqno >= seqno) else {
             return Ok(());
         };
         let tables = clearing.version.tables().filter(|_| !planted(Bug::KeepCleared));
@@ -425,7 +425,9 @@ impl Tree {
         if planted(Bug::KeepCleared) {
             return Ok(());
         }
-        let loaded = clearing.loads.iter().flat_map(|load| load.run.tables());
+        // Later ones are in the log, which is not let go so far.
+        let loads = clearing.loads.iter().filter(|load| load.seqno <= seqno);
+        let loaded = loads.flat_map(|load| load.run.tables());
         loaded.chain(clearing.version.tables()).for_each(|table| table.set_obsolete());
         clearing.version.values.files().for_each(|file| file.set_obsolete());
         Ok(())

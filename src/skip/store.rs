@@ -382,18 +382,23 @@ impl Store {
         self.context.host.sync_log(seqno)?;
         let mut manifest = lock(&self.manifest);
         let clearing = self.state.load().clearing.clone();
-        // If another one came meanwhile, that is due now.
-        let Some(Clearing { files, .. }) = clearing.filter(|clearing| clearing.seqno == seqno)
+        // Another one may have come meanwhile, and others may come for ever: what the manifest has is gone with this one, too.
+        let Some(Clearing { files, .. }) = clearing.filter(|clearing| clearing.seqno >= seqno)
         else {
             return Ok(());
         };
         self.record(&mut manifest, seqno, Vec::new())?;
-        let ids: Vec<_> = files.all().map(|part| part.meta.id).collect();
+        // Later ones were loaded, and the log, which is not let go so far, has them.
+        let gone: Vec<_> = files.all().filter(|part| part.meta.to <= seqno).collect();
+        let ids: Vec<_> = gone.iter().map(|part| part.meta.id).collect();
         self.change_and_let_go(|state| {
             state.clearing.take_if(|clearing| clearing.seqno == seqno);
-            state.clearing.iter_mut().for_each(|later| later.files.remove(&ids));
+            if let Some(later) = &mut state.clearing {
+                later.oldest = later.oldest.max(seqno + 1);
+                later.files.remove(&ids);
+            }
         });
-        files.all().for_each(|part| part.set_obsolete());
+        gone.iter().for_each(|part| part.set_obsolete());
         Ok(())
     }
 
