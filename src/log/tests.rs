@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::segment::{self, SEGMENT_HEADER};
-use super::{Log, Segments, Writer};
+use super::{AppendError, Log, Segments, Writer};
 use crate::base::Seqno;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::RecoveryMode;
 use crate::vfs::{
-    Access, FaultFs, File, Fs, IoStats, Layer, LayeredFs, LockGuard, MemoryFs, Operation, PathKind,
+    Access, Effect, Errno, Fault, FaultFs, File, Fs, IoStats, Layer, LayeredFs, LockGuard,
+    MemoryFs, Operation, PathKind,
 };
 
 const DIR: &str = "/log";
@@ -397,6 +398,37 @@ fn no_block_is_read_back_for_an_append() {
         }
         assert_eq!(faults.calls(Operation::Read), reads);
         assert_eq!(faults.calls(Operation::Write), writes + 200);
+    }
+}
+
+/// A page cache takes what is written to it, and may find no space for it when it is to hand it over: it has it still.
+#[test]
+fn what_a_page_cache_could_not_hand_over_is_handed_over_later() {
+    for is_tried_again in [true, false] {
+        let memory = MemoryFs::new();
+        memory.create_dir(DIR.as_ref()).unwrap();
+        let faults = FaultFs::new(Arc::new(memory.clone()));
+        let fs = Arc::new(LayeredFs::new(Arc::new(faults.clone())));
+        let layer = Layer::BlockCache { block_size: 4096, pages: 256 };
+        let segments = Segments::new(fs, DIR.into(), DATABASE, layer, 0, 1);
+        let mut writer = Writer::start(Arc::new(segments)).unwrap();
+        writer.append(1, 1, &[&body(1, 100)]).unwrap();
+        // It has no room in the first segment.
+        let second = body(2, 4 * LARGE);
+        faults.arm(Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28))));
+        let refused = writer.append(2, 1, &[&second]).unwrap_err();
+        assert!(matches!(refused, AppendError::Refused(Error::NoSpace { .. })), "{refused:?}");
+        assert!(writer.is_buffered());
+        if is_tried_again {
+            writer.append(2, 1, &[&second]).unwrap();
+        }
+        writer.flush().unwrap();
+        assert!(!writer.is_buffered());
+        let killed = memory.fork();
+        let found = recover(&killed, 1, RecoveryMode::Strict).unwrap();
+        let mut expected = expected([1], 100);
+        expected.extend(is_tried_again.then_some((2, second)));
+        assert!(writes(&killed, &found) == expected, "{is_tried_again}");
     }
 }
 

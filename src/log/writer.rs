@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     segments: Arc<Segments>,
     segment: Segment,
     buffer: Buffer,
+    /// Whether the file may hold something back of what was written to it.
+    unflushed: bool,
     tail: Option<Tail>,
     /// Buffered records are written out when they take this many bytes.
     most_buffered: usize,
@@ -189,6 +191,7 @@ impl Writer {
             segments,
             segment,
             buffer,
+            unflushed: false,
             tail: None,
             most_buffered: DEFAULT_LOG_BUFFER,
             last,
@@ -313,7 +316,7 @@ impl Writer {
     /// Hands all that was appended to the kernel.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.buffer.pending() == 0 || self.note() {
+        if !self.unflushed && (self.buffer.pending() == 0 || self.note()) {
             return Ok(());
         }
         self.write_out()
@@ -344,12 +347,16 @@ impl Writer {
 
     /// Writes all that was appended to the segment.
     pub(crate) fn write_out(&mut self) -> Result<()> {
-        if self.buffer.is_in_segment() {
-            return Ok(());
+        if !self.buffer.is_in_segment() {
+            self.buffer.write(&*self.segment.file, 2 * self.most_buffered)?;
+            self.segments.set_in_tail(0);
+            self.unflushed = true;
         }
-        self.buffer.write(&*self.segment.file, 2 * self.most_buffered)?;
-        self.segments.set_in_tail(0);
-        self.segment.file.flush()
+        if self.unflushed {
+            self.segment.file.flush()?;
+            self.unflushed = false;
+        }
+        Ok(())
     }
 
     /// Lets go of the log, whose segments are synced.
@@ -365,9 +372,9 @@ impl Writer {
         self.buffer.pending() >= self.most_buffered
     }
 
-    /// Whether anything is only in the buffer.
+    /// Whether anything is only in the buffer, or in a page cache.
     pub(crate) fn is_buffered(&self) -> bool {
-        self.buffer.pending() > 0
+        self.buffer.pending() > 0 || self.unflushed
     }
 
     /// Writes all out, and tells what has to be synced for all of it to be safe.
