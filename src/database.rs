@@ -1347,16 +1347,25 @@ mod tests {
         let db = Database::builder("/db").file_system(Arc::new(faults.clone())).open().unwrap();
         let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
         let (mut written, mut refused) = (0, 0);
-        for operation in
-            [Operation::Create, Operation::Open, Operation::Rename, Operation::Allocate]
-        {
+        for (operation, name) in [
+            (Operation::Create, ".log"),
+            (Operation::Open, ".log"),
+            (Operation::Rename, ".log"),
+            (Operation::Allocate, ".log"),
+            (Operation::SyncDir, "log"),
+        ] {
             // Those that were prepared are used up; then there is none to be had.
             let fault = Fault::new(operation, Effect::Fail(Errno::Raw(24)));
-            faults.arm(Fault { name_contains: ".log".into(), times: Times::Always, ..fault });
+            faults.arm(Fault { name_contains: name.into(), times: Times::Always, ..fault });
             for key in 0..40_u32 {
-                match keyspace.put(key.to_be_bytes(), vec![1; 200_000]) {
+                let (bytes, value) = (key.to_be_bytes(), vec![operation as u8; 200_000]);
+                match keyspace.put_with(bytes, &value, Durability::Sync) {
                     Ok(()) => written = written.max(key + 1),
-                    Err(Error::Io { .. }) => refused += 1,
+                    Err(Error::Io { .. }) => {
+                        refused += 1;
+                        let found = keyspace.get(bytes).unwrap();
+                        assert!(found.is_none_or(|found| *found != value[..]), "{operation}");
+                    }
                     Err(error) => panic!("{operation}: {error}"),
                 }
             }

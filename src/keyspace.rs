@@ -132,7 +132,7 @@ impl Keyspace {
     /// # Errors
     /// `Invalid` if key or value is too large, or the value is not one for the keyspace's
     /// [reducer](crate::Reducer); `NoSpace`, after which nothing was written; `Io`, after which
-    /// the database is `Poisoned`; what keeps background work from making room, as `Corruption`; `ReadOnly`, `Closed`.
+    /// nothing was written or the database is `Poisoned`; what keeps background work from making room, as `Corruption`; `ReadOnly`, `Closed`.
     #[inline]
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Put, key.as_ref(), value.as_ref(), self.database.durability())

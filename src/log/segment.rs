@@ -14,8 +14,10 @@
 //!     60     4  checksum of bytes 0..60, bound to (identity of this life, 0)
 //! ```
 //! and is followed by records from byte 64 on. A segment is prepared whole before the writer needs it:
-//! its space is reserved. Length and header are synced before the first record, the link, is written: where there is a
-//! link, another length or a bad header is damage and never the work of a power loss.
+//! its space is reserved. Name, length and header are synced before the first record, the link, is written: where there is a
+//! link, another length or a bad header is damage and never the work of a power loss. And a sync of what was written has nothing
+//! more to do than with files that are open: a directory that cannot be synced, of which there may be as many open as there can
+//! be, only keeps a segment from being made.
 //!
 //! Thread safety: [`Segments`] has a lock of its own, held over no I/O but directory operations.
 
@@ -195,14 +197,6 @@ impl Segments {
     /// is padded for a moment would be of the wrong length if the process were killed then.
     fn block(&self) -> u64 {
         self.layer.block_size().map_or(1, u64::from)
-    }
-
-    pub(crate) fn fs(&self) -> &dyn Fs {
-        &*self.fs
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// Opens segment `number` for writing where recovery left it.
@@ -438,7 +432,11 @@ impl Segments {
         tail::remove(&*self.fs, &self.dir)
     }
 
-    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both safe
+    fn sync_names(&self) -> Result<()> {
+        if planted(Bug::SkipLogNamesSync) { Ok(()) } else { self.fs.sync_dir(&self.dir) }
+    }
+
+    /// Makes a segment: reserves its space (or takes a recyclable file), writes its header, makes both and its name safe
     /// from power loss.
     fn prepare(&self, Plan { number, capacity, recycled }: Plan) -> Result<Segment> {
         let path = path(&self.dir, number);
@@ -457,7 +455,8 @@ impl Segments {
         let prepared = file
             .allocate(capacity)
             .and_then(|()| file.write_at(0, &front(self.database, number, capacity)))
-            .and_then(|()| file.sync());
+            .and_then(|()| file.sync())
+            .and_then(|()| self.sync_names());
         if let Err(error) = prepared {
             drop(file);
             if let Err(left) = self.fs.remove(&path) {

@@ -48,8 +48,6 @@ pub(crate) struct Writer {
     synced: Seqno,
     /// Earlier segments, oldest first, whose promises have not been written yet.
     left: Vec<Left>,
-    /// Whether segment names may be missing from the synced directory.
-    new_names: bool,
 }
 
 /// Why a record was not appended.
@@ -154,7 +152,6 @@ struct Left {
 pub(crate) struct SyncPoint {
     left: Vec<Left>,
     current: Arc<dyn File>,
-    names: Option<Arc<Segments>>,
     last: Seqno,
     synced: Seqno,
 }
@@ -162,18 +159,13 @@ pub(crate) struct SyncPoint {
 impl SyncPoint {
     /// Runs the syncs, oldest segment first. After an error nothing is known about what was to be synced.
     pub(crate) fn run(&self) -> Result<()> {
-        let is_done = self.last == self.synced && self.names.is_none();
-        if is_done || planted(Bug::SkipLogSync) {
+        if self.last == self.synced || planted(Bug::SkipLogSync) {
             return Ok(());
         }
         if !planted(Bug::SkipLeftSegmentSync) {
             self.left.iter().try_for_each(|left| left.segment.file.sync())?;
         }
-        self.current.sync()?;
-        if planted(Bug::SkipLogNamesSync) {
-            return Ok(());
-        }
-        self.names.iter().try_for_each(|segments| segments.fs().sync_dir(segments.dir()))
+        self.current.sync()
     }
 }
 
@@ -197,7 +189,6 @@ impl Writer {
             last,
             synced: last,
             left: Vec::new(),
-            new_names: false,
         })
     }
 
@@ -261,10 +252,9 @@ impl Writer {
         let before = left.as_ref().map_or(last, |left| left.last);
         writer.append_link(link, before);
         writer.left.extend(left);
-        writer.flush()?;
-        writer.new_names = true;
+        writer.write_out()?;
         // The segment is empty yet: nothing is to be promised of it in the one before.
-        writer.sync_point()?.run()?;
+        writer.segment.file.sync()?;
         Ok(writer)
     }
 
@@ -384,8 +374,7 @@ impl Writer {
         let is_new = self.last > self.synced;
         let left = if is_new { self.left.clone() } else { Vec::new() };
         let current = Arc::clone(&self.segment.file);
-        let names = std::mem::take(&mut self.new_names).then(|| Arc::clone(&self.segments));
-        Ok(SyncPoint { left, current, names, last: self.last, synced: self.synced })
+        Ok(SyncPoint { left, current, last: self.last, synced: self.synced })
     }
 
     /// Takes note that `point` ran without error, and leaves a mark of it in the log.
@@ -420,7 +409,6 @@ impl Writer {
         self.segments.close(&self.segment, self.last);
         let segment = std::mem::replace(&mut self.segment, next);
         self.left.push(Left { segment, end, last: self.last });
-        self.new_names = true;
         self.buffer = buffer;
         self.append_link((previous, end), self.last);
         Ok(())
