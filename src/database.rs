@@ -15,11 +15,11 @@ use crate::catalog::{Catalog, Types};
 use crate::commit::{Committer, Target};
 use crate::contract::{Background, Engine};
 use crate::engine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::events::UnderWay;
 use crate::housekeeper::Housekeeper;
 use crate::keyspace::{Keyspace, KeyspaceInfo, OpenKeyspace};
-use crate::log::{Log, Segments, segment_path};
+use crate::log::{AppendError, Log, Segments, segment_path};
 use crate::open::{self, Opened, Shared};
 use crate::options::{Durability, KeyspaceOptions, RecoveryMode, SkipOptions};
 use crate::planted::{Bug, planted};
@@ -534,12 +534,9 @@ impl Inner {
         catalog.set_types(id, types).map_err(|error| self.failed_change(error))
     }
 
-    /// After want of space the catalog is as it was; after another error that is unknown.
-    fn failed_change(&self, error: Error) -> Error {
-        match error.kind() {
-            ErrorKind::NoSpace => error,
-            _ => self.committer().poison(&error),
-        }
+    /// If a change of the catalog was not refused, it is unknown what that says.
+    fn failed_change(&self, error: AppendError) -> Error {
+        self.committer().failed_append(error)
     }
 
     // ---- persisting ----
@@ -971,6 +968,7 @@ mod tests {
     use crate::base::{Kind, Slice};
     use crate::commit::EncodedWrites;
     use crate::cursor::Range;
+    use crate::error::ErrorKind;
     use crate::housekeeper::tests::without_threads;
     use crate::log::segment::SEGMENT_HEADER;
     use crate::options::{EngineKind, MAX_KEY_LEN};
@@ -1290,6 +1288,26 @@ mod tests {
             assert_eq!(again.unwrap_err().kind(), ErrorKind::Corruption, "{engine} {len}");
             assert!(killed.files() == before, "{engine} {len}");
         }
+    }
+
+    /// A new file of the catalog is due from time to time.
+    #[test]
+    fn a_catalog_that_cannot_be_written_anew_poisons_nothing() {
+        let fs = MemoryFs::new();
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        let db = Database::builder("/db").file_system(Arc::new(faults.clone())).open().unwrap();
+        let choose = |round: u32| {
+            db.keyspace("main", KeyspaceOptions::lsm().data_block_size(4096 << (round % 2)))
+        };
+        let keyspace = choose(0).unwrap();
+        let fault = Fault::new(Operation::Create, Effect::Fail(Errno::Raw(24)));
+        faults.arm(Fault { name_contains: "catalog".into(), ..fault });
+        let refused = (1..10_000).find_map(|round| choose(round).err()).expect("one is due");
+        assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
+        (0..2).for_each(|round| _ = choose(round).unwrap());
+        keyspace.put("key", "value").unwrap();
+        db.flush_log().unwrap();
+        assert_eq!(open(&fs).open_keyspace("main").unwrap().count().unwrap(), 1);
     }
 
     #[test]

@@ -35,8 +35,8 @@ use std::sync::Arc;
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
-use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits, number_of};
+use crate::log::{AppendError, EditLog};
 use crate::options::{EngineKind, KeyspaceOptions, LsmOptions};
 use crate::planted::{Bug, planted};
 use crate::reducer::Reducer;
@@ -144,12 +144,12 @@ impl Catalog {
     }
 
     /// Adds a keyspace under [`next_id`](Self::next_id); it is durable when the call returns.
-    pub(crate) fn add(&mut self, name: &str, options: &KeyspaceOptions) -> Result<()> {
+    pub(crate) fn add(&mut self, name: &str, options: &KeyspaceOptions) -> Result<(), AppendError> {
         self.change(&create_edit(self.state.next_id, name, options))
     }
 
     /// Notes that a keyspace's files are now reached through `layer`.
-    pub(crate) fn set_layer(&mut self, id: u32, layer: Layer) -> Result<()> {
+    pub(crate) fn set_layer(&mut self, id: u32, layer: Layer) -> Result<(), AppendError> {
         let mut edit = vec![3];
         varint::put(&mut edit, u64::from(id));
         put_layer(&mut edit, layer);
@@ -157,7 +157,7 @@ impl Catalog {
     }
 
     /// Notes how many pages of a B+ tree are cached from now on.
-    pub(crate) fn set_max_cached_pages(&mut self, id: u32, pages: u32) -> Result<()> {
+    pub(crate) fn set_max_cached_pages(&mut self, id: u32, pages: u32) -> Result<(), AppendError> {
         let mut edit = vec![4];
         varint::put(&mut edit, u64::from(id));
         varint::put(&mut edit, u64::from(pages));
@@ -165,7 +165,7 @@ impl Catalog {
     }
 
     /// Notes what an LSM-tree is made of from now on.
-    pub(crate) fn set_lsm(&mut self, id: u32, options: &LsmOptions) -> Result<()> {
+    pub(crate) fn set_lsm(&mut self, id: u32, options: &LsmOptions) -> Result<(), AppendError> {
         let mut edit = vec![5];
         varint::put(&mut edit, u64::from(id));
         lsm::put(&mut edit, options);
@@ -173,16 +173,20 @@ impl Catalog {
     }
 
     /// Notes what the keys and values of a keyspace are.
-    pub(crate) fn set_types(&mut self, id: u32, types: &Types) -> Result<()> {
+    pub(crate) fn set_types(&mut self, id: u32, types: &Types) -> Result<(), AppendError> {
         self.change(&types_edit(id, types))
     }
 
     /// Notes how far keyspaces have persisted and the first log segment needed; durable on return.
-    pub(crate) fn progress(&mut self, floor: u64, persisted: &[(u32, Seqno)]) -> Result<()> {
+    pub(crate) fn progress(
+        &mut self,
+        floor: u64,
+        persisted: &[(u32, Seqno)],
+    ) -> Result<(), AppendError> {
         self.change(&progress_edit(floor, persisted))
     }
 
-    fn change(&mut self, edit: &[u8]) -> Result<()> {
+    fn change(&mut self, edit: &[u8]) -> Result<(), AppendError> {
         let edits = self.edits.as_mut().expect("only a writable database changes its catalog");
         let mut next = self.state.clone();
         next.apply(edit).expect("an edit made here is valid");

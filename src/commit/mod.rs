@@ -462,7 +462,9 @@ impl Committer {
         Ok(first)
     }
 
-    fn failed_append(&self, error: AppendError) -> Error {
+    /// The error for the caller to return of something that was not appended; if it is unknown whether it was, writes are refused
+    /// from now on.
+    pub(crate) fn failed_append(&self, error: AppendError) -> Error {
         match error {
             AppendError::Refused(error) => error,
             AppendError::Unknown(error) => self.poison(&error),

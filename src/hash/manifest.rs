@@ -19,8 +19,8 @@ use super::slots::MOST_SLOTS;
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
-use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits};
+use crate::log::{AppendError, EditLog};
 use crate::vfs::Fs;
 
 const KIND: EditKind = EditKind { name: "manifest", version: 1 };
@@ -108,9 +108,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Records a change, durable on return; ids below `next_id` are given out. After `NoSpace` nothing has
+    /// Records a change, durable on return; ids below `next_id` are given out. If it is refused, nothing has
     /// changed. After another error it is unknown whether the change will be there at the next opening.
-    pub(crate) fn record(&mut self, edit: &Edit, next_id: u64) -> Result<()> {
+    pub(crate) fn record(&mut self, edit: &Edit, next_id: u64) -> Result<(), AppendError> {
         let Log::Open(log) = &mut self.log else {
             unreachable!("only a writable database changes its manifest")
         };

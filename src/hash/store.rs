@@ -32,6 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Job, JobKind};
 use crate::iter::{OrderedCursor, UnorderedCursor};
 use crate::jobs::{Jobs, Status, Work};
+use crate::log::AppendError;
 use crate::options::EngineKind;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::sync::{Mutex, MutexGuard};
@@ -440,7 +441,7 @@ impl Store {
         job.wrote(added.iter().map(|meta| meta.len).sum());
         let edit = Edit { persisted: sealed.last, added, ..Edit::default() };
         if let Err(error) = self.install(edit, &sealed.segments, &files, last) {
-            if error.kind() == ErrorKind::NoSpace {
+            if error.kind() != ErrorKind::Poisoned {
                 remove(&mut files.iter().map(|segment| segment.id));
             }
             return Err(error);
@@ -453,7 +454,7 @@ impl Store {
     }
 
     /// Records a change in the manifest and lets readers see it: segments in files, and with it what was deferred until all segments
-    /// up to `last` are in files. After `NoSpace` nothing has changed. If recording fails otherwise, it is
+    /// up to `last` are in files. If the record is refused, for want of space or open files, nothing has changed. If recording fails otherwise, it is
     /// unknown what is on disk: writes are refused from then on, and no file that either outcome needs is removed.
     pub(super) fn install(
         &self,
@@ -478,9 +479,7 @@ impl Store {
         let next_id = lock(&self.writer).next_id;
         if let Err(error) = files.manifest.record(&edit, next_id) {
             files.deferred = due.into_iter().chain(later).collect();
-            if error.kind() == ErrorKind::NoSpace {
-                return Err(error);
-            }
+            let AppendError::Unknown(error) = error else { return Err(error.into()) };
             self.context.host.poison(&error);
             files.unknown = Some(Error::Poisoned { cause: error.to_string().into() });
             return files.check_known();

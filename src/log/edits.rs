@@ -31,8 +31,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::record::{self, RecordKind};
+use super::writer::AppendError;
 use crate::base::{checksum, hash};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::vfs::{Access, File, Fs, Layer};
 
@@ -70,7 +71,7 @@ pub(crate) struct EditLog {
     end: u64,
     edits: u64,
     snapshot_len: u64,
-    /// The first error. It is unknown what the file holds since, and nothing may follow it.
+    /// The first error after which it is unknown what the file holds: nothing may follow it.
     failed: Option<Error>,
 }
 
@@ -103,7 +104,7 @@ impl EditLog {
         database: u64,
         snapshot: &[u8],
     ) -> Result<Self> {
-        Self::write_file(fs, dir, kind, database, 1, 0, snapshot)
+        Ok(Self::write_file(fs, dir, kind, database, 1, 0, snapshot)?)
     }
 
     /// Reads the newest file of an edit log; `None` if there is none. Changes nothing.
@@ -156,34 +157,49 @@ impl EditLog {
     }
 
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
-    /// with the edit, and is asked for when a new file is due. After `NoSpace` nothing was appended, and
-    /// appending may be tried again. After another error, or a panic, it is unknown whether the edit will be there when
-    /// the log is read again, and every later call gives that error.
-    pub(crate) fn append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+    /// with the edit, and is asked for when a new file is due.
+    ///
+    /// # Errors
+    /// `Refused`: nothing was appended, and appending may be tried again. `Unknown`, or a panic: it is unknown whether the edit
+    /// will be there when the log is read again, and every later call gives that error.
+    pub(crate) fn append(
+        &mut self,
+        edit: &[u8],
+        snapshot: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), AppendError> {
         if let Some(error) = &self.failed {
-            return Err(error.clone());
+            return Err(AppendError::Unknown(error.clone()));
         }
         // If it ends by a panic, that is what it stays.
         self.failed = Some(Error::Poisoned { cause: "a panic in the middle of an edit".into() });
         let appended = self.try_append(edit, snapshot);
-        self.failed = appended.as_ref().err().filter(|e| e.kind() != ErrorKind::NoSpace).cloned();
+        self.failed = match &appended {
+            Err(AppendError::Unknown(error)) => Some(error.clone()),
+            Ok(()) | Err(AppendError::Refused(_)) => None,
+        };
         appended
     }
 
-    fn try_append(&mut self, edit: &[u8], snapshot: impl FnOnce() -> Vec<u8>) -> Result<()> {
+    fn try_append(
+        &mut self,
+        edit: &[u8],
+        snapshot: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), AppendError> {
         if self.edits.max(self.number) >= MOST_EDITS {
-            return Err(Error::Invalid("the numbers of edits are used up".into()));
+            let what = "the numbers of edits are used up".into();
+            return Err(AppendError::Refused(Error::Invalid(what)));
         }
         let is_outdated = self.version < self.kind.version;
         if is_outdated || self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
             return self.roll(&snapshot());
         }
         let mut buffer = Vec::with_capacity(record::HEADER + edit.len());
-        encode(&mut buffer, RecordKind::Write, self.edits + 1, self.identity, self.end, edit)?;
+        encode(&mut buffer, RecordKind::Write, self.edits + 1, self.identity, self.end, edit)
+            .map_err(AppendError::Refused)?;
         if let Err(error) = self.file.write_at(self.end, &buffer) {
             // A part may be there: without it, it is as if nothing had been tried.
             return Err(match self.file.truncate(self.end) {
-                Ok(()) => error,
+                Ok(()) => AppendError::of_write(error),
                 Err(_) => unknown(error),
             });
         }
@@ -201,7 +217,7 @@ impl EditLog {
         self.file.write_at(HEADER as u64, &watermark)
     }
 
-    fn roll(&mut self, snapshot: &[u8]) -> Result<()> {
+    fn roll(&mut self, snapshot: &[u8]) -> Result<(), AppendError> {
         let superseded = path(&self.dir, self.kind.name, self.number);
         let fs = Arc::clone(&self.fs);
         let (number, edits) = (self.number + 1, self.edits + 1);
@@ -212,7 +228,8 @@ impl EditLog {
         Ok(())
     }
 
-    /// Writes file `number` under a temporary name, syncs it and gives it its name.
+    /// Writes file `number` under a temporary name, syncs it and gives it its name. As long as it does not have that, nobody knows
+    /// of it, whatever fails.
     fn write_file(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -221,25 +238,28 @@ impl EditLog {
         number: u64,
         edits: u64,
         snapshot: &[u8],
-    ) -> Result<Self> {
+    ) -> Result<Self, AppendError> {
         let identity = identity(kind.name, database, number);
         let path = path(dir, kind.name, number);
         let unfinished = path.with_extension("tmp");
-        if fs.kind(&unfinished)?.is_some() {
-            fs.remove(&unfinished)?;
-        }
-        let mut bytes = header(kind.version, database, number, identity).to_vec();
-        bytes.resize(FRONT, 0);
-        encode(&mut bytes, RecordKind::Snapshot, edits, identity, FRONT as u64, snapshot)?;
-        let watermark = watermark(edits, identity, bytes.len() as u64)?;
-        bytes[HEADER..FRONT].copy_from_slice(&watermark);
-        let file = fs.create(&unfinished, Layer::Positional)?;
-        file.write_at(0, &bytes)?;
-        if !planted(Bug::SkipSyncBeforeRename) {
-            file.sync()?;
-        }
-        drop(file);
-        fs.rename(&unfinished, &path)?;
+        let write = || -> Result<Vec<u8>> {
+            if fs.kind(&unfinished)?.is_some() {
+                fs.remove(&unfinished)?;
+            }
+            let mut bytes = header(kind.version, database, number, identity).to_vec();
+            bytes.resize(FRONT, 0);
+            encode(&mut bytes, RecordKind::Snapshot, edits, identity, FRONT as u64, snapshot)?;
+            let watermark = watermark(edits, identity, bytes.len() as u64)?;
+            bytes[HEADER..FRONT].copy_from_slice(&watermark);
+            let file = fs.create(&unfinished, Layer::Positional)?;
+            file.write_at(0, &bytes)?;
+            if !planted(Bug::SkipSyncBeforeRename) {
+                file.sync()?;
+            }
+            Ok(bytes)
+        };
+        let bytes = write().map_err(AppendError::Refused)?;
+        fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
         if !planted(Bug::SkipSyncAfterRename) {
             fs.sync_dir(dir).map_err(unknown)?;
         }
@@ -263,14 +283,14 @@ impl EditLog {
     }
 }
 
-/// The error for a call that found no space, but after which it is unknown what is on the disk.
-fn unknown(error: Error) -> Error {
-    match error {
+/// After which it is unknown what is on the disk: that there was no space does not say that nothing was written.
+fn unknown(error: Error) -> AppendError {
+    AppendError::Unknown(match error {
         Error::NoSpace { file, source } => {
             Error::Io { file, offset: None, operation: "record a change in", source }
         }
         other => other,
-    }
+    })
 }
 
 fn encode(
@@ -398,7 +418,8 @@ pub(crate) fn number_of(name: &str, file: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::{MemoryFs, PowerCut};
+    use crate::error::ErrorKind;
+    use crate::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut};
 
     const KIND: EditKind = EditKind { name: "state", version: 1 };
 
@@ -490,9 +511,37 @@ mod tests {
             let log = EditLog::write_file(files, dir(), KIND, 7, number, edits, b"all");
             let mut log = log.unwrap();
             let refused = (0..).find_map(|_| log.append(b"one", Vec::new).err()).unwrap();
-            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert_eq!(Error::from(refused).kind(), ErrorKind::Invalid);
             let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
             assert_eq!(found.edits.len(), if number == 1 { 2 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn edits_go_on_after_a_new_file_could_not_be_made() {
+        for operation in [Operation::Create, Operation::Write, Operation::Sync] {
+            let fs = MemoryFs::new();
+            fs.create_dir(dir()).unwrap();
+            let faults = FaultFs::new(Arc::new(fs.clone()));
+            let mut log =
+                EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
+            for errno in [5, 24, 28] {
+                let fault = Fault::new(operation, Effect::Fail(Errno::Raw(errno)));
+                faults.arm(Fault { name_contains: ".tmp".into(), ..fault });
+            }
+            let mut refused = 0;
+            for number in 0..100_usize {
+                let edit = [number as u8; 1000];
+                while let Err(error) = log.append(&edit, || edit.to_vec()) {
+                    assert!(matches!(error, AppendError::Refused(_)), "{operation}: {error:?}");
+                    refused += 1;
+                }
+                let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
+                assert_eq!(found.edits.last().unwrap_or(&found.snapshot), &edit, "{operation}");
+            }
+            assert_eq!((refused, log.number), (3, 2), "{operation}");
+            reopened(&fs);
+            assert_eq!(fs.list(dir()).unwrap().len(), 1, "{operation}");
         }
     }
 

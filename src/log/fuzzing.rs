@@ -71,7 +71,7 @@ pub(crate) fn edit_log(bytes: &[u8]) {
     let append = || -> Result<()> {
         let mut log = EditLog::open(Arc::clone(&fs), dir, KIND, &found)?;
         log.append(b"one more", || b"all".to_vec())?;
-        log.append(b"and another", || b"all".to_vec())
+        Ok(log.append(b"and another", || b"all".to_vec())?)
     };
     let appended = append();
     let again = EditLog::read(&*fs, dir, KIND).expect("whole").expect("it is there");

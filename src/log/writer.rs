@@ -50,8 +50,8 @@ pub(crate) struct Writer {
     left: Vec<Left>,
 }
 
-/// Why a record was not appended.
-#[derive(Debug)]
+/// Why a record, or an edit, was not appended.
+#[derive(Clone, Debug)]
 pub(crate) enum AppendError {
     /// The log is as it was: a later record may be appended.
     Refused(Error),
@@ -59,9 +59,17 @@ pub(crate) enum AppendError {
     Unknown(Error),
 }
 
+impl From<AppendError> for Error {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Refused(error) | AppendError::Unknown(error) => error,
+        }
+    }
+}
+
 impl AppendError {
-    /// Of a write to the segment: want of space leaves it as it was.
-    fn of_write(error: Error) -> Self {
+    /// Of a write to the file: want of space leaves it as it was.
+    pub(super) fn of_write(error: Error) -> Self {
         match error {
             Error::NoSpace { .. } => Self::Refused(error),
             _ => Self::Unknown(error),

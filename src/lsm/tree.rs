@@ -36,6 +36,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Job, JobKind, Observer};
 use crate::iter::{EntryCursor, Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
+use crate::log::AppendError;
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, LsmOptions};
 use crate::planted::{Bug, planted};
@@ -685,7 +686,7 @@ impl Tree {
         let installed = self.install(since, edit, change);
         let is_in_vain = match &installed {
             Ok(is_installed) => !is_installed,
-            Err(error) => error.kind() == ErrorKind::NoSpace,
+            Err(error) => error.kind() != ErrorKind::Poisoned,
         };
         if is_in_vain {
             self.discard(since, written.iter().map(|(_, table)| table));
@@ -693,7 +694,7 @@ impl Tree {
         installed
     }
 
-    /// Has the manifest say where tables have moved. That there is no space for it is no harm: they are moved again.
+    /// Has the manifest say where tables have moved. That it cannot is no harm: they are moved again.
     fn settle_moves(&self) -> Result<()> {
         let mut manifest = lock(&self.manifest);
         // This is no job that a stop waits for, and the file may be another one's after it.
@@ -702,25 +703,24 @@ impl Tree {
         if state.clearing.is_some() {
             return Ok(());
         }
-        let settled = manifest.settle(&state.version);
-        match self.known(settled) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
-            settled => settled,
+        match manifest.settle(&state.version) {
+            Err(AppendError::Refused(_)) => Ok(()),
+            settled => self.known(settled),
         }
     }
 
-    /// Records a change, after which the manifest says `version`. If there is no space for the record, nothing has
+    /// Records a change, after which the manifest says `version`. If that is refused, for want of space or open files, nothing has
     /// changed. If recording fails otherwise, it is unknown what is on disk: writes are refused from then on, and no
-    /// file that either outcome needs is removed.
+    /// file that either outcome needs is removed: the error is `Poisoned`.
     fn record(&self, manifest: &mut Manifest, edit: &Edit, version: &Version) -> Result<()> {
         self.known(manifest.record(edit, version))
     }
 
     /// What came of recording; if it is unknown, writes are refused.
-    fn known(&self, recorded: Result<()>) -> Result<()> {
-        recorded.map_err(|error| match error.kind() {
-            ErrorKind::NoSpace => error,
-            _ => {
+    fn known(&self, recorded: Result<(), AppendError>) -> Result<()> {
+        recorded.map_err(|error| match error {
+            AppendError::Refused(error) => error,
+            AppendError::Unknown(error) => {
                 self.context.host.poison(&error);
                 Error::Poisoned { cause: error.to_string().into() }
             }

@@ -17,8 +17,8 @@ use super::part::PartMeta;
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
-use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits};
+use crate::log::{AppendError, EditLog};
 use crate::vfs::Fs;
 
 const KIND: EditKind = EditKind { name: "manifest", version: 1 };
@@ -96,9 +96,13 @@ impl Manifest {
         self.next_id - 1
     }
 
-    /// Records which files there are, durable on return. After `NoSpace` nothing has changed. After another error it is
+    /// Records which files there are, durable on return. If it is refused, nothing has changed. After another error it is
     /// unknown whether the change will be there at the next opening.
-    pub(super) fn record(&mut self, persisted: Seqno, parts: Vec<PartMeta>) -> Result<()> {
+    pub(super) fn record(
+        &mut self,
+        persisted: Seqno,
+        parts: Vec<PartMeta>,
+    ) -> Result<(), AppendError> {
         let Log::Open(log) = &mut self.log else {
             unreachable!("only a writable database changes its manifest")
         };

@@ -42,6 +42,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::{Job, JobKind};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::jobs::{Jobs, Status, Work};
+use crate::log::AppendError;
 use crate::memtable::{Frozen, Memtables};
 use crate::options::{EngineKind, MemtableKind, SkipOptions};
 use crate::planted::{Bug, planted};
@@ -323,7 +324,7 @@ impl Store {
     /// lets readers see it, with what `also` changes, given the files of before. Files that are there no more are obsolete.
     /// False if nothing has changed, because all has been taken away since the state `since`.
     ///
-    /// If there is no space for the record, nothing has changed. If recording fails otherwise, it is unknown what is on
+    /// If the record is refused, for want of space or open files, nothing has changed. If recording fails otherwise, it is unknown what is on
     /// disk: writes are refused from then on, and no file that either outcome needs is removed.
     fn install(
         &self,
@@ -366,13 +367,13 @@ impl Store {
         persisted: Seqno,
         metas: Vec<PartMeta>,
     ) -> Result<()> {
-        if let Err(error) = manifest.record(persisted, metas) {
-            if error.kind() == ErrorKind::NoSpace {
-                return Err(error);
+        manifest.record(persisted, metas).map_err(|error| match error {
+            AppendError::Refused(error) => error,
+            AppendError::Unknown(error) => {
+                self.context.host.poison(&error);
+                Error::Poisoned { cause: error.to_string().into() }
             }
-            self.context.host.poison(&error);
-            return Err(Error::Poisoned { cause: error.to_string().into() });
-        }
+        })?;
         self.persisted.store(persisted, Ordering::Release);
         Ok(())
     }

@@ -23,8 +23,8 @@ use super::{Home, LEVELS, Place, TableFile, TableMeta, Version};
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
-use crate::log::EditLog;
 use crate::log::edits::{EditKind, Edits};
+use crate::log::{AppendError, EditLog};
 use crate::lsm::values::{Share, ValueFile};
 use crate::planted::{Bug, planted};
 
@@ -159,9 +159,9 @@ impl Manifest {
     }
 
     /// Records a change, durable on return, unless tables do nothing but move: that goes with the next change, or is
-    /// recorded by [`settle`](Self::settle). `version` is the version with the change. After `NoSpace` nothing
+    /// recorded by [`settle`](Self::settle). `version` is the version with the change. If it is refused, nothing
     /// has changed. After another error it is unknown whether the change will be there at the next opening.
-    pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<()> {
+    pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<(), AppendError> {
         let edit = self.moves.then(edit);
         if edit.is_move() {
             self.moves = edit;
@@ -171,14 +171,14 @@ impl Manifest {
     }
 
     /// Records the moves that have not been recorded yet, as [`record`](Self::record) does other changes.
-    pub(crate) fn settle(&mut self, version: &Version) -> Result<()> {
+    pub(crate) fn settle(&mut self, version: &Version) -> Result<(), AppendError> {
         match self.moves.added.is_empty() {
             true => Ok(()),
             false => self.append(&self.moves.clone(), version),
         }
     }
 
-    fn append(&mut self, edit: &Edit, version: &Version) -> Result<()> {
+    fn append(&mut self, edit: &Edit, version: &Version) -> Result<(), AppendError> {
         let Log::Open(edits) = &mut self.edits else {
             unreachable!("only a writable database changes its manifest")
         };
@@ -547,7 +547,7 @@ mod tests {
         let flush = Edit { persisted: 7, ..Edit::default() };
         fs.quota(Some(0));
         let error = manifest.record(&flush, &Version::default()).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::NoSpace);
+        assert!(matches!(error, AppendError::Refused(Error::NoSpace { .. })), "{error:?}");
         fs.quota(None);
         manifest.record(&Edit::default(), &Version::default()).unwrap();
         assert_eq!(manifest.persisted(), 0);
