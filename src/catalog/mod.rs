@@ -28,7 +28,7 @@
 pub(crate) mod fuzzing;
 mod lsm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -114,6 +114,9 @@ impl Catalog {
         state.read_snapshot(&edits.snapshot).ok_or_else(damaged)?;
         for edit in &edits.edits {
             state.apply(edit).ok_or_else(damaged)?;
+        }
+        if !state.has_different_names() {
+            return Err(damaged());
         }
         Ok(Some(Found { state, edits }))
     }
@@ -223,6 +226,12 @@ impl State {
         Some(())
     }
 
+    /// Whether no two keyspaces have the same name, which is asked once, when all is read: names do not change.
+    fn has_different_names(&self) -> bool {
+        let mut names = HashSet::new();
+        self.keyspaces.values().all(|entry| names.insert(&entry.name))
+    }
+
     /// Applies an edit; `None` if it is not a valid one.
     fn apply(&mut self, mut edit: &[u8]) -> Option<()> {
         let bytes = &mut edit;
@@ -249,9 +258,8 @@ impl State {
                     EngineKind::Hash => {}
                 }
                 options.check_engine().ok()?;
-                let known = self.keyspaces.values().any(|entry| entry.name == name);
                 let entry = Entry { name, options, persisted: 0, types: None };
-                if known || self.keyspaces.insert(id, entry).is_some() {
+                if self.keyspaces.insert(id, entry).is_some() {
                     return None;
                 }
                 self.next_id = self.next_id.max(id.checked_add(1)?);
@@ -417,6 +425,7 @@ fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::MemoryFs;
 
     #[test]
     fn snapshot_rebuilds_the_state() {
@@ -576,6 +585,18 @@ mod tests {
         }
         assert_eq!(take_layer(&mut &[7, 0, 0][..]), None);
         assert_eq!(take_layer(&mut &[3, 255, 255, 255, 255, 255, 1][..]), None);
+    }
+
+    #[test]
+    fn two_keyspaces_with_one_name_are_damage() {
+        let (fs, dir) = (MemoryFs::new(), Path::new("/db"));
+        fs.create_dir(dir).unwrap();
+        let mut catalog = Catalog::create(Arc::new(fs.clone()), dir, 7, 1).unwrap();
+        for (name, is_whole) in [("one", true), ("two", true), ("one", false)] {
+            catalog.add(name, &KeyspaceOptions::lsm()).unwrap();
+            let read = Catalog::read(&fs, dir);
+            assert_eq!(read.is_ok(), is_whole, "{name}");
+        }
     }
 
     #[test]
