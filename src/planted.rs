@@ -65,6 +65,10 @@ bugs! {
     SkipSyncAfterRename,
     /// What recovery has read from the log is not synced before it is shown and the tail is removed. Seen by: crash, with mapped files.
     SkipRecoverySync,
+    /// What is read of a manifest or of the catalog is not synced before anything is built on it. Seen by: crash.
+    SkipEditsRecoverySync,
+    /// Writes that come while the log is synced count as synced, too. Seen by: crash.
+    SyncCoversLaterWrites,
     /// Segments of the log are let go before all keyspaces have persisted past them. Seen by: crash, model, kill.
     ReuseLogTooSoon,
     /// Segments that are filled while keyspaces are asked what they have persisted are let go if those that are asked last have persisted
