@@ -92,12 +92,12 @@ const RESOLVED: u8 = 0;
 const UNRESOLVED: u8 = 1;
 const RESOLVING: u8 = 2;
 
-/// What keeps a segment from being worked on: nothing, a scan, or states that are held. The number of the oldest one is added.
-const UNBLOCKED: u64 = 0;
+/// What keeps work on a segment off: nothing, a scan, or states that are held. The number of the oldest one is added.
+const BY_NOTHING: u64 = 0;
 const BY_SCAN: u64 = 1;
 const BY_STATE: u64 = 2;
 
-/// What may keep a segment from being worked on.
+/// What may keep work on a segment off.
 pub(crate) enum Obstacle {
     /// No record may be moved.
     Scan,
@@ -130,9 +130,10 @@ pub(crate) struct Figures {
     unmeasured: AtomicUsize,
     /// Whether it may hold newer versions of keys whose older versions in other segments are still indexed.
     resolution: AtomicU8,
-    /// What last kept it from being worked on; and the newest one of the states, if it is those.
-    blocked: AtomicU64,
-    blocked_by_newest: AtomicU64,
+    /// What keeps it from being resolved: states that need what its records supersede.
+    pub(crate) resolving: Block,
+    /// What keeps it from being reclaimed: a scan, or states that need records of its own.
+    pub(crate) reclaiming: Block,
     /// Whether all that was needed of it has been moved elsewhere.
     emptied: AtomicBool,
 }
@@ -244,7 +245,7 @@ impl Figures {
     }
 
     pub(crate) fn set_unresolved(&self) {
-        self.blocked.store(UNBLOCKED, Ordering::Relaxed);
+        self.resolving.end();
         self.resolution.store(UNRESOLVED, Ordering::Release);
     }
 
@@ -258,37 +259,49 @@ impl Figures {
         let _ = self.resolution.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether what kept it from being worked on is still there: there is no use in trying before. Of states one that is gone is
-    /// enough: they may have had different versions.
-    pub(crate) fn is_blocked(&self, obstacles: &Obstacles) -> bool {
-        let is_held = |state: Seqno| obstacles.held.binary_search(&state).is_ok();
-        match self.blocked.load(Ordering::Acquire) {
-            UNBLOCKED => false,
-            BY_SCAN => obstacles.is_scanned,
-            state => {
-                is_held(state - BY_STATE) && is_held(self.blocked_by_newest.load(Ordering::Relaxed))
-            }
-        }
-    }
-
-    /// Something kept it from being worked on.
-    pub(crate) fn block(&self, by: Obstacle) {
-        let by = match by {
-            Obstacle::Scan => BY_SCAN,
-            Obstacle::States(oldest, newest) => {
-                self.blocked_by_newest.store(newest, Ordering::Relaxed);
-                oldest + BY_STATE
-            }
-        };
-        self.blocked.store(by, Ordering::Release);
-    }
-
     pub(crate) fn is_emptied(&self) -> bool {
         self.emptied.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_emptied(&self) {
         self.emptied.store(true, Ordering::Release);
+    }
+}
+
+/// What last kept a kind of work on a segment off.
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    by: AtomicU64,
+    /// The newest one of the states, if it is those.
+    newest: AtomicU64,
+}
+
+impl Block {
+    /// Takes note of what kept the work off.
+    pub(crate) fn begin(&self, by: Obstacle) {
+        let by = match by {
+            Obstacle::Scan => BY_SCAN,
+            Obstacle::States(oldest, newest) => {
+                self.newest.store(newest, Ordering::Relaxed);
+                oldest + BY_STATE
+            }
+        };
+        self.by.store(by, Ordering::Release);
+    }
+
+    fn end(&self) {
+        self.by.store(BY_NOTHING, Ordering::Relaxed);
+    }
+
+    /// Whether it is still there: there is no use in trying before. Of states one that is gone is enough: they may have had
+    /// different versions.
+    pub(crate) fn stands(&self, obstacles: &Obstacles) -> bool {
+        let is_held = |state: Seqno| obstacles.held.binary_search(&state).is_ok();
+        match self.by.load(Ordering::Acquire) {
+            BY_NOTHING => false,
+            BY_SCAN => obstacles.is_scanned,
+            state => is_held(state - BY_STATE) && is_held(self.newest.load(Ordering::Relaxed)),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use super::checkpoint::{self, Checkpoint, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
 use super::segment::{
-    Found, Obstacle, Obstacles, Record, Records, SLOT_UNITS, Segment, size_of_entry,
+    Block, Found, Obstacle, Obstacles, Record, Records, SLOT_UNITS, Segment, size_of_entry,
 };
 use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
@@ -119,6 +119,17 @@ struct Pair {
     other_segment: Arc<Segment>,
 }
 
+impl Pair {
+    fn seqno(&self) -> Seqno {
+        self.record.front.trailer.seqno()
+    }
+
+    /// Whether the record is older than the other one, which is a version of its key with number `other`.
+    fn is_older(&self, other: Seqno) -> bool {
+        (self.segment.id, self.seqno()) < (self.other_segment.id, other)
+    }
+}
+
 /// What came of work on a segment; of two outcomes of different kinds the greater one counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
@@ -130,6 +141,22 @@ enum Outcome {
     Scanned,
     /// States that are held have versions that are superseded: the oldest and the newest one of them.
     Held(Seqno, Seqno),
+}
+
+/// What came of pairs.
+struct Settled {
+    /// Whether what is superseded in them is out of the index.
+    outcome: Outcome,
+    /// Whether their own records may be moved behind all others: no newer version is indexed. Older ones that are held need not
+    /// keep them.
+    may_move: Outcome,
+}
+
+impl Settled {
+    fn note(&mut self, outcome: Outcome, may_move: Outcome) {
+        self.outcome = self.outcome.and(outcome);
+        self.may_move = self.may_move.and(may_move);
+    }
 }
 
 impl Outcome {
@@ -155,7 +182,7 @@ impl Store {
     fn unresolved(&self) -> Option<Arc<Segment>> {
         let obstacles = self.obstacles();
         let is_due = |segment: &Arc<Segment>| {
-            segment.figures.is_unresolved() && !segment.figures.is_blocked(&obstacles)
+            segment.figures.is_unresolved() && !segment.figures.resolving.stands(&obstacles)
         };
         self.segments_in_files().into_iter().find(is_due)
     }
@@ -168,7 +195,7 @@ impl Store {
         let dead: u64 = segments.iter().map(|segment| segment.figures.dead()).sum();
         let share = |dead: u64, written: u64| dead as f64 / written.max(1) as f64;
         let much_is_dead = share(dead, written) >= DEAD_SHARE_OF_ALL;
-        segments.retain(|segment| !segment.figures.is_blocked(&obstacles));
+        segments.retain(|segment| !segment.figures.reclaiming.stands(&obstacles));
         let share_of =
             |segment: &Arc<Segment>| share(segment.figures.dead(), segment.figures.written());
         let worst = segments.iter().max_by(|a, b| share_of(a).total_cmp(&share_of(b)))?;
@@ -269,10 +296,11 @@ impl Store {
         let obstacles = self.obstacles();
         let segments = self.segments_in_files();
         let can_be_resolved = |segment: &&Arc<Segment>| {
-            segment.figures.is_unresolved() && !segment.figures.is_blocked(&obstacles)
+            segment.figures.is_unresolved() && !segment.figures.resolving.stands(&obstacles)
         };
         let unresolved = segments.iter().filter(can_be_resolved).count();
-        let free = segments.iter().filter(|segment| !segment.figures.is_blocked(&obstacles));
+        let is_free = |segment: &&Arc<Segment>| !segment.figures.reclaiming.stands(&obstacles);
+        let free = segments.iter().filter(is_free);
         let dead: u64 = free.map(|segment| segment.figures.dead()).sum();
         let live: u64 = segments.iter().map(|segment| segment.figures.live()).sum();
         let allowed = live.max(4 * tail) as f64;
@@ -381,7 +409,7 @@ impl Store {
             }
             Ok(outcome) => {
                 segment.figures.set_unresolved();
-                self.put_off(segment, outcome);
+                self.put_off(&segment.figures.resolving, outcome);
                 Ok(())
             }
             Err(error) => {
@@ -391,15 +419,13 @@ impl Store {
         }
     }
 
-    /// Takes note of what kept a segment from being worked on.
-    fn put_off(&self, segment: &Segment, outcome: Outcome) {
+    /// Takes note of what kept work on a segment off.
+    fn put_off(&self, work: &Block, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}
             Outcome::Busy => self.jobs.wait_a_while(A_MOMENT),
-            Outcome::Scanned => segment.figures.block(Obstacle::Scan),
-            Outcome::Held(oldest, newest) => {
-                segment.figures.block(Obstacle::States(oldest, newest));
-            }
+            Outcome::Scanned => work.begin(Obstacle::Scan),
+            Outcome::Held(oldest, newest) => work.begin(Obstacle::States(oldest, newest)),
         }
     }
 
@@ -425,13 +451,13 @@ impl Store {
                 ahead.push((at, record));
             }
             if ahead.is_empty() {
-                return Ok(outcome.and(self.settle_pairs(&mut pairs)?));
+                return Ok(outcome.and(self.settle_pairs(&mut pairs)?.outcome));
             }
             for (at, record) in ahead.drain(..) {
                 self.pairs_of(segment, at, &record, &mut pairs);
             }
             if pairs.len() >= PAIRS {
-                outcome = outcome.and(self.settle_pairs(&mut pairs)?);
+                outcome = outcome.and(self.settle_pairs(&mut pairs)?.outcome);
             }
         }
     }
@@ -471,7 +497,7 @@ impl Store {
     }
 
     /// Reads the other record of each pair; if the keys are the same, the older one is taken out of the index.
-    fn settle_pairs(&self, pairs: &mut Vec<Pair>) -> Result<Outcome> {
+    fn settle_pairs(&self, pairs: &mut Vec<Pair>) -> Result<Settled> {
         let mut requests = Vec::new();
         let mut requested = Vec::new();
         for pair in pairs.iter() {
@@ -482,7 +508,7 @@ impl Store {
             requests.extend(request);
         }
         let mut views = self.context.reader.read(&requests).into_iter();
-        let mut outcome = Outcome::Done;
+        let mut settled = Settled { outcome: Outcome::Done, may_move: Outcome::Done };
         let mut older = Vec::new();
         for (pair, requested) in pairs.drain(..).zip(requested) {
             let key = pair.record.key();
@@ -499,10 +525,16 @@ impl Store {
                     Ok((entry, segment)) => {
                         older.push((pair.hash, entry, Arc::clone(&segment.figures)));
                     }
-                    Err(obstacle) => outcome = outcome.and(obstacle),
+                    Err(obstacle) => {
+                        let may_move = match obstacle {
+                            Outcome::Held(..) if !pair.is_older(trailer.seqno()) => Outcome::Done,
+                            _ => obstacle,
+                        };
+                        settled.note(obstacle, may_move);
+                    }
                 },
                 // It is in memory, and looked at again when it is in a file.
-                Found::Busy => outcome = outcome.and(Outcome::Busy),
+                Found::Busy => settled.note(Outcome::Busy, Outcome::Busy),
             }
         }
         for part in older.chunks(FORGOTTEN) {
@@ -511,7 +543,7 @@ impl Store {
                 writer.forget(&self.index, *hash, *entry, figures);
             }
         }
-        Ok(outcome)
+        Ok(settled)
     }
 
     /// The older one of two versions of a key if nobody sees it, or else what keeps it.
@@ -520,8 +552,8 @@ impl Store {
         pair: &'a Pair,
         other_seqno: Seqno,
     ) -> Result<Result<(Entry, &'a Segment), Outcome>> {
-        let seqno = pair.record.front.trailer.seqno();
-        let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
+        let seqno = pair.seqno();
+        let is_older = pair.is_older(other_seqno);
         let (old, new, entry, segment) = match is_older {
             true => (seqno, other_seqno, pair.entry, &pair.segment),
             false => (other_seqno, seqno, pair.other, &pair.other_segment),
@@ -554,7 +586,7 @@ impl Store {
     fn reclaim(&self, victim: &Arc<Segment>) -> Result<()> {
         let outcome = self.empty(victim)?;
         if outcome != Outcome::Done {
-            self.put_off(victim, outcome);
+            self.put_off(&victim.figures.reclaiming, outcome);
             return Ok(());
         }
         victim.figures.set_emptied();
@@ -607,20 +639,24 @@ impl Store {
         // Places in memory change hands: what lies there is looked at again.
         let in_files = pairs.iter().filter(|pair| pair.other_segment.file().is_some());
         let judged: Vec<_> = in_files.map(|pair| pair.other.address()).collect();
-        if !pairs.is_empty() {
-            let outcome = self.settle_pairs(&mut pairs)?;
-            if outcome != Outcome::Done {
-                return Ok(Err(outcome));
-            }
-        }
+        let settled = self.settle_pairs(&mut pairs)?;
         let (key, value) = (record.key(), record.value());
         let trailer = record.front.trailer;
         let put = Put { hash: hash64(key), trailer, key, value: &value };
         let mut writer = lock(&self.writer);
+        if settled.may_move != Outcome::Done {
+            // Of several newer versions one may have had it taken out of the index.
+            let is_indexed = writer.entry(&self.index, put.hash, entry.address()).is_some();
+            return Ok(if is_indexed { Err(settled.may_move) } else { Ok(Relocated::Gone) });
+        }
         if self.scans.load(Ordering::Acquire) > 0 {
             return Ok(Err(Outcome::Scanned));
         }
-        Ok(Ok(writer.relocate(self.place(), &put, entry, victim, &judged)))
+        let relocated = writer.relocate(self.place(), &put, entry, victim, &judged);
+        if relocated == Relocated::Moved && settled.outcome != Outcome::Done {
+            writer.set_tail_unresolved();
+        }
+        Ok(Ok(relocated))
     }
 
     /// Does what is deferred now if it may be done now, and with the next flush otherwise.
@@ -857,7 +893,7 @@ impl Store {
             let is_short = many_are_short && segment.used() < short;
             let figures = &segment.figures;
             let has_dead = figures.counted() > figures.counted_live();
-            if (has_dead || is_short) && !figures.is_blocked(&obstacles) {
+            if (has_dead || is_short) && !figures.reclaiming.stands(&obstacles) {
                 self.reclaim(&segment)?;
             }
         }

@@ -372,6 +372,11 @@ impl Writer {
         Relocated::Moved
     }
 
+    /// What was just moved to the tail supersedes versions that are still indexed.
+    pub(crate) fn set_tail_unresolved(&self) {
+        self.tail.iter().for_each(|tail| tail.figures.set_unresolved());
+    }
+
     /// A batch ends with `last`; gives what is to be written to files, if the tail is full.
     pub(crate) fn end_batch(&mut self, last: Seqno) -> Option<Sealed> {
         (self.in_batch, self.last) = (false, last.max(self.last));

@@ -656,3 +656,30 @@ fn verify_takes_no_place_that_changes_hands_for_damage() {
         assert!(problems.is_empty(), "{problems:?}");
     });
 }
+
+/// What is written after a snapshot and overwritten goes, however long the snapshot lives.
+#[test]
+fn a_snapshot_keeps_what_it_sees_and_no_more() {
+    let db = open(&MemoryFs::new());
+    let keyspace = keyspace(&db);
+    let round = |seed: u8| {
+        for number in 0..20_000_u32 {
+            keyspace.put(number.to_be_bytes(), [seed; 100]).unwrap();
+        }
+        keyspace.persist().unwrap();
+    };
+    round(0);
+    let snapshot = db.snapshot();
+    (1..=10).for_each(round);
+    db.settle().unwrap();
+    let (live, disk) = (20_000 * 128, keyspace.stats().disk_bytes);
+    assert!(disk < 3 * live + (2 << 20), "{disk} bytes for {live} twice");
+    keyspace.compact().unwrap();
+    let disk = keyspace.stats().disk_bytes;
+    assert!(disk < 5 * live / 2, "{disk} bytes for {live} twice");
+    for number in (0..20_000_u32).step_by(77) {
+        let key = number.to_be_bytes();
+        assert_eq!(snapshot.get(&keyspace, key).unwrap().unwrap(), [0; 100]);
+        assert_eq!(keyspace.get(key).unwrap().unwrap(), [10; 100]);
+    }
+}

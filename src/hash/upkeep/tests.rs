@@ -280,3 +280,68 @@ fn a_segment_is_tried_again_when_either_of_two_states_is_gone() {
         }
     }
 }
+
+/// The segments in which readers still look.
+fn ids(rig: &Rig) -> Vec<u64> {
+    rig.store.slots.load().segments().iter().map(|segment| segment.id).collect()
+}
+
+#[test]
+fn a_snapshot_keeps_no_segment_that_was_written_after_it_and_is_dead() {
+    for compacts in [false, true] {
+        let mut rig = Rig::create();
+        rig.put("key", "0");
+        rig.persist();
+        let held = rig.store.context.visibility.hold();
+        rig.put("key", "1");
+        let dead = rig.persist();
+        rig.store.resolve(&dead).unwrap();
+        rig.put("key", "2");
+        let newest = rig.persist();
+        rig.store.resolve(&newest).unwrap();
+        assert_eq!(dead.figures.counted_live(), 0);
+        if compacts {
+            rig.store.compact().unwrap();
+        } else {
+            rig.tend();
+        }
+        assert!(!ids(&rig).contains(&dead.id));
+        let seen = rig.store.get(b"key", ReadPoint::At(held)).unwrap().unwrap();
+        assert_eq!((&*seen, rig.get("key").unwrap()), (&b"0"[..], "2".to_owned()));
+    }
+}
+
+#[test]
+fn what_is_newer_than_a_version_that_is_held_may_be_moved() {
+    for compacts in [false, true] {
+        let mut rig = Rig::create();
+        rig.put("key", "old");
+        rig.put("gone", "old");
+        let pinned = rig.persist();
+        let held = rig.store.context.visibility.hold();
+        rig.put("key", "new");
+        rig.delete("gone");
+        (0..20_u32).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b"1"));
+        let mostly_dead = rig.persist();
+        rig.store.resolve(&mostly_dead).unwrap();
+        (0..20_u32).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b"2"));
+        rig.persist();
+        if compacts {
+            rig.store.compact().unwrap();
+        } else {
+            rig.tend();
+        }
+        rig.tend();
+        assert!(!ids(&rig).contains(&mostly_dead.id) && ids(&rig).contains(&pinned.id));
+        for (key, now) in [("key", Some("new")), ("gone", None)] {
+            let before = rig.store.get(key.as_bytes(), ReadPoint::At(held)).unwrap();
+            assert_eq!((&*before.unwrap(), rig.get(key).as_deref()), (&b"old"[..], now));
+        }
+        // What was moved is looked at again when the older version may go.
+        assert!(rig.store.context.visibility.release(held));
+        rig.tend();
+        assert_eq!((rig.store.index.entries(), rig.store.count()), (22, Some(21)));
+        let killed = rig.after_a_kill();
+        assert_eq!((killed.get("key").as_deref(), killed.get("gone")), (Some("new"), None));
+    }
+}
