@@ -455,9 +455,9 @@ impl Store {
             }
             for (at, record) in ahead.drain(..) {
                 self.pairs_of(segment, at, &record, &mut pairs);
-            }
-            if pairs.len() >= PAIRS {
-                outcome = outcome.and(self.settle_pairs(&mut pairs)?.outcome);
+                if pairs.len() >= PAIRS {
+                    outcome = outcome.and(self.settle_pairs(&mut pairs)?.outcome);
+                }
             }
         }
     }

@@ -6,8 +6,9 @@
 //! take the newer one.
 //!
 //! An older version in memory is *superseded*: it is taken out of the index when the newer one has been published and
-//! no snapshot sees the older one. If both are in the tail, its place is then used again for a record of the
-//! same length: keys that are overwritten again and again take two places, not more.
+//! no snapshot sees the older one, or at once if the older one has not been published either, as of two writes of one
+//! batch. If both are in the tail, its place is then used again for a record of the same length: keys that are
+//! overwritten again and again take two places, not more.
 //!
 //! Invariant: of two records of a key, the one in the segment with the larger number is the newer one; within a
 //! segment the one with the larger sequence number.
@@ -166,19 +167,37 @@ impl Writer {
             let entry = Entry::new(tail.address(at), units as u32, is_tombstone);
             self.tombstones += u64::from(is_tombstone);
             self.oldest.get_or_insert(trailer.seqno());
-            self.index.insert(place.index, hash, entry);
             // The newest one in memory is taken care of below.
             if found.as_slice().len() > usize::from(newest.is_some()) {
                 tail.figures.set_unresolved();
             }
-            if let Some(Older { entry, seqno: old, segment: old_segment }) = newest {
-                let new_segment = (tail.id, Arc::clone(&tail.figures));
-                let new = trailer.seqno();
-                let superseded = Superseded { hash, entry, old, new, old_segment, new_segment };
-                self.superseded.push_back(superseded);
+            let new_segment = (tail.id, Arc::clone(&tail.figures));
+            match newest {
+                // Both are going to be published at once: no state is ever between them.
+                Some(older) if older.seqno > place.visibility.published() => {
+                    self.replace(place.index, hash, &older, entry);
+                }
+                Some(Older { entry: older, seqno: old, segment: old_segment }) => {
+                    self.index.insert(place.index, hash, entry);
+                    let (entry, new) = (older, trailer.seqno());
+                    let superseded = Superseded { hash, entry, old, new, old_segment, new_segment };
+                    self.superseded.push_back(superseded);
+                }
+                None => self.index.insert(place.index, hash, entry),
             }
         }
         self.found = found;
+    }
+
+    /// Has the index lead to `new`, which is in the tail, where it led to an older version that nobody has seen.
+    ///
+    /// Readers look behind it: who finds the older one has asked for a state from before it was written, and whatever takes its
+    /// place is newer still.
+    fn replace(&mut self, index: &Index, hash: u64, older: &Older, new: Entry) {
+        self.index.replace(index, hash, older.entry.address(), new);
+        older.segment.1.removed(older.entry);
+        self.tombstones -= u64::from(older.entry.is_tombstone());
+        self.give_back(older.entry.address(), older.segment.0);
     }
 
     /// Asks for the memory of the records at `found`.
@@ -287,23 +306,24 @@ impl Writer {
             if self.found.as_slice().len() > 1 {
                 new_segment.1.set_unresolved();
             }
-            if !was_indexed {
-                continue;
-            }
             // If they are not in the same segment, the older one may be persisted without the newer one.
-            if old_segment.0 == new_segment.0
-                && let Some(tail) = self.tail.as_ref().filter(|tail| tail.id == old_segment.0)
-            {
-                let memory = tail.memory().expect("the tail is in memory");
-                let at = tail.offset(entry.address());
-                let units = memory.mark_dead(at);
-                if units < REUSED_UNITS {
-                    if self.free.len() <= units {
-                        self.free.resize_with(units + 1, Vec::new);
-                    }
-                    self.free[units].push(at);
-                }
+            if was_indexed && old_segment.0 == new_segment.0 {
+                self.give_back(entry.address(), old_segment.0);
             }
+        }
+    }
+
+    /// The record at `address` of segment `id` is needed by nobody: if that is the tail, its place is used again.
+    fn give_back(&mut self, address: Address, id: u64) {
+        let Some(tail) = self.tail.as_ref().filter(|tail| tail.id == id) else { return };
+        let memory = tail.memory().expect("the tail is in memory");
+        let at = tail.offset(address);
+        let units = memory.mark_dead(at);
+        if units < REUSED_UNITS {
+            if self.free.len() <= units {
+                self.free.resize_with(units + 1, Vec::new);
+            }
+            self.free[units].push(at);
         }
     }
 

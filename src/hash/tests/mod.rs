@@ -683,3 +683,25 @@ fn a_snapshot_keeps_what_it_sees_and_no_more() {
         assert_eq!(keyspace.get(key).unwrap().unwrap(), [10; 100]);
     }
 }
+
+#[test]
+fn a_batch_of_one_key_takes_time_with_its_length() {
+    const WRITES: u64 = 200_000;
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let keyspace = keyspace(&db);
+    keyspace.put("key", "before").unwrap();
+    let _snapshot = db.snapshot();
+    let mut batch = db.batch();
+    for number in 0..WRITES {
+        batch.put(&keyspace, "key", number.to_be_bytes());
+    }
+    let start = std::time::Instant::now();
+    batch.commit().unwrap();
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    let took = start.elapsed();
+    assert!(took.as_secs() < 20, "{took:?}");
+    assert_eq!(keyspace.get("key").unwrap().unwrap(), (WRITES - 1).to_be_bytes());
+    assert!(keyspace.stats().entries <= 2, "{:?}", keyspace.stats());
+}

@@ -345,3 +345,46 @@ fn what_is_newer_than_a_version_that_is_held_may_be_moved() {
         assert_eq!((killed.get("key").as_deref(), killed.get("gone")), (Some("new"), None));
     }
 }
+
+/// Takes writes of a batch that has not ended.
+fn apply(rig: &mut Rig, kind: Kind, key: &str, value: &[u8]) {
+    rig.last += 1;
+    rig.store.apply(&Write { seqno: rig.last, kind, key: key.as_bytes(), value });
+}
+
+#[test]
+fn a_batch_keeps_of_each_key_what_it_writes_last() {
+    let mut rig = Rig::create();
+    rig.put("key", "before");
+    let held = rig.store.context.visibility.hold();
+    for round in 0..1000_u32 {
+        apply(&mut rig, Kind::Put, "key", round.to_string().as_bytes());
+        let comes_and_goes = if round % 2 == 0 { Kind::Put } else { Kind::Delete };
+        apply(&mut rig, comes_and_goes, "other", b"");
+        // Of several tails, and of other lengths each time.
+        apply(&mut rig, Kind::Put, "large", &vec![1; (round % 50 * 1000) as usize]);
+        if round == 500 {
+            // Of the next batch of those that are published together.
+            rig.store.end_batch(rig.last);
+        }
+        assert!(rig.store.index.entries() <= 4, "{} in {round}", rig.store.index.entries());
+        let seen = rig.store.get(b"key", ReadPoint::At(held)).unwrap().unwrap();
+        assert_eq!(&*seen, b"before");
+    }
+    assert_eq!(lock(&rig.store.writer).tombstones, 1);
+    rig.store.end_batch(rig.last);
+    rig.store.context.visibility.publish(rig.last);
+    assert_eq!(rig.get("key").as_deref(), Some("999"));
+    assert_eq!(&*rig.store.get(b"key", ReadPoint::At(held)).unwrap().unwrap(), b"before");
+    rig.persist();
+    rig.tend();
+    let _ = rig.store.context.visibility.release(held);
+    rig.tend();
+    assert_eq!((rig.store.index.entries(), rig.store.count()), (3, Some(2)));
+    let mut report = crate::stats::VerifyReport::default();
+    rig.store.verify(&mut report);
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    let killed = rig.after_a_kill();
+    assert_eq!((killed.get("key").as_deref(), killed.get("other")), (Some("999"), None));
+    assert_eq!(killed.get("large").unwrap().len(), 999 % 50 * 1000);
+}
