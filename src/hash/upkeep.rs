@@ -24,7 +24,7 @@ use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
 use crate::base::hash::hash64;
 use crate::base::{Kind, Seqno};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::{Running, Work};
 use crate::planted::{Bug, planted};
 use crate::stats::VerifyReport;
@@ -713,6 +713,8 @@ impl Store {
         let written = self.write_entries(id, &mut seen, &mut accompanied);
         if written.is_err() {
             checkpoint::remove(&self.home, id);
+            // Other work may make the room that it needs, and has its turn.
+            lock(&self.upkeep).passed_over = 0;
         }
         let meta = written?;
         seen.entries.shrink_to_fit();
@@ -873,17 +875,10 @@ impl Store {
             }
         }
         let has_tombstones = lock(&self.writer).tombstones > 0;
-        if has_tombstones {
-            // A tombstone goes with the second checkpoint that finds it alone, and a checkpoint finds only so many.
-            loop {
-                for _ in 0..2 {
-                    self.write_checkpoint()?;
-                    self.wait_for_deferred()?;
-                }
-                if self.forget_tombstones() < self.most_tombstones() {
-                    break;
-                }
-            }
+        let forgotten = if has_tombstones { self.forget_all_tombstones() } else { Ok(()) };
+        // What follows may make the room that a checkpoint needs.
+        if forgotten.as_ref().is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
+            return forgotten;
         }
         let obstacles = self.obstacles();
         let segments = self.segments_in_files();
@@ -897,10 +892,25 @@ impl Store {
                 self.reclaim(&segment)?;
             }
         }
-        if has_tombstones {
+        if has_tombstones && forgotten.is_ok() {
             self.write_checkpoint()?;
         }
-        self.wait_for_deferred()
+        self.wait_for_deferred()?;
+        forgotten
+    }
+
+    /// Forgets the tombstones that there is no older version of.
+    fn forget_all_tombstones(&self) -> Result<()> {
+        // A tombstone goes with the second checkpoint that finds it alone, and a checkpoint finds only so many.
+        loop {
+            for _ in 0..2 {
+                self.write_checkpoint()?;
+                self.wait_for_deferred()?;
+            }
+            if self.forget_tombstones() < self.most_tombstones() {
+                return Ok(());
+            }
+        }
     }
 
     /// Has the tail sealed and waits until all that was deferred is done.

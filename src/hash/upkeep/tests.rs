@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use super::super::segment::Segment;
 use super::super::store::{Store, lock};
-use super::{Deferred, Tombstones};
+use super::{Deferred, PASSED_OVER, Tombstones, checkpoint};
 use crate::base::{Kind, ReadPoint, Seqno};
 use crate::contract::testing::{Log, context};
 use crate::contract::{Context, Engine, Write};
@@ -387,4 +387,44 @@ fn a_batch_keeps_of_each_key_what_it_writes_last() {
     let killed = rig.after_a_kill();
     assert_eq!((killed.get("key").as_deref(), killed.get("other")), (Some("999"), None));
     assert_eq!(killed.get("large").unwrap().len(), 999 % 50 * 1000);
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_does_not_keep_space_from_coming_back() {
+    const KEYS: u32 = 120_000;
+    for compacts in [false, true] {
+        let mut rig = Rig::create();
+        for round in 0..4_u32 {
+            for key in 0..KEYS {
+                rig.write(Kind::Put, &key.to_be_bytes(), &round.to_be_bytes());
+            }
+            rig.persist();
+        }
+        rig.write(Kind::Delete, &0_u32.to_be_bytes(), b"");
+        rig.persist();
+        let fs = rig.fs.clone();
+        let used = || fs.files().iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        let before = used();
+        // Room for a segment.
+        rig.fs.quota(Some(before + u64::from(KEYS) * checkpoint::ENTRY as u64));
+        if compacts {
+            let refused = rig.store.compact().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NoSpace);
+        } else {
+            assert!(rig.store.is_checkpoint_due());
+            lock(&rig.store.upkeep).passed_over = PASSED_OVER;
+            for _ in 0..50 {
+                if let Err(error) = rig.store.tend() {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace);
+                }
+                rig.store.cut(rig.last);
+                let _ = rig.store.persist();
+            }
+        }
+        let after = used();
+        assert!(after < before / 2, "{after} bytes of {before}");
+        rig.fs.quota(None);
+        rig.store.compact().unwrap();
+        assert_eq!(rig.store.count(), Some(u64::from(KEYS) - 1));
+    }
 }
