@@ -166,7 +166,9 @@ impl Figures {
                 Some(beyond) => _ = self.live_beyond.fetch_add(beyond, Ordering::Relaxed),
                 None => _ = self.unmeasured.fetch_add(1, Ordering::Relaxed),
             }
-            self.large().insert(entry.address(), beyond);
+            // A forged index may have a place twice.
+            let before = self.large().insert(entry.address(), beyond);
+            self.uncount_large(before);
         }
     }
 
@@ -174,11 +176,17 @@ impl Figures {
     pub(crate) fn removed(&self, entry: Entry) {
         self.live.fetch_sub(size_of_entry(entry), Ordering::Relaxed);
         if is_large(entry) {
-            match self.large().remove(&entry.address()) {
-                Some(Some(beyond)) => _ = self.live_beyond.fetch_sub(beyond, Ordering::Relaxed),
-                Some(None) => _ = self.unmeasured.fetch_sub(1, Ordering::Relaxed),
-                None => {}
-            }
+            let before = self.large().remove(&entry.address());
+            self.uncount_large(before);
+        }
+    }
+
+    /// Takes back what was counted for a large record, if there was one.
+    fn uncount_large(&self, before: Option<Option<i64>>) {
+        match before {
+            Some(Some(beyond)) => _ = self.live_beyond.fetch_sub(beyond, Ordering::Relaxed),
+            Some(None) => _ = self.unmeasured.fetch_sub(1, Ordering::Relaxed),
+            None => {}
         }
     }
 

@@ -371,3 +371,21 @@ fn sizes_in_the_manifest_are_not_believed() {
     refused(checkpoint(1 << 50, 1));
     refused(checkpoint(64, 1));
 }
+
+#[test]
+fn two_hashes_of_one_large_record_are_no_reason_to_look_for_ever() {
+    let fs = sample(true);
+    let forger = Forger::new(&fs);
+    let mut entries = forger.entries();
+    let large = Entry::new(entries[0].1.address(), u32::MAX, false);
+    entries[0].1 = large;
+    entries.push((hash64(b"somebody else"), large));
+    forger.checkpoint(&entries);
+    in_time(move || {
+        let db = open(&fs).unwrap();
+        let keyspace = db.keyspace("hash", OPTIONS()).unwrap();
+        may_fail(db.settle());
+        may_fail(keyspace.compact());
+        may_fail(db.close());
+    });
+}
