@@ -92,15 +92,18 @@ const RESOLVED: u8 = 0;
 const UNRESOLVED: u8 = 1;
 const RESOLVING: u8 = 2;
 
-/// What keeps work on a segment off: nothing, a scan, or states that are held. The number of the oldest one is added.
+/// What keeps work on a segment off: nothing, a scan, damage, or states that are held. The number of the oldest one is added.
 const BY_NOTHING: u64 = 0;
 const BY_SCAN: u64 = 1;
-const BY_STATE: u64 = 2;
+const BY_DAMAGE: u64 = 2;
+const BY_STATE: u64 = 3;
 
 /// What may keep work on a segment off.
 pub(crate) enum Obstacle {
     /// No record may be moved.
     Scan,
+    /// Something cannot be read, and will not be until somebody mends it.
+    Damage,
     /// States that are held have superseded versions: the oldest and the newest one of them.
     States(Seqno, Seqno),
 }
@@ -289,6 +292,7 @@ impl Block {
     pub(crate) fn begin(&self, by: Obstacle) {
         let by = match by {
             Obstacle::Scan => BY_SCAN,
+            Obstacle::Damage => BY_DAMAGE,
             Obstacle::States(oldest, newest) => {
                 self.newest.store(newest, Ordering::Relaxed);
                 oldest + BY_STATE
@@ -301,6 +305,12 @@ impl Block {
         self.by.store(BY_NOTHING, Ordering::Relaxed);
     }
 
+    /// What was damaged may have been mended.
+    pub(crate) fn forget_damage(&self) {
+        let (from, to) = (BY_DAMAGE, BY_NOTHING);
+        let _ = self.by.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     /// Whether it is still there: there is no use in trying before. Of states one that is gone is enough: they may have had
     /// different versions.
     pub(crate) fn stands(&self, obstacles: &Obstacles) -> bool {
@@ -308,6 +318,7 @@ impl Block {
         match self.by.load(Ordering::Acquire) {
             BY_NOTHING => false,
             BY_SCAN => obstacles.is_scanned,
+            BY_DAMAGE => true,
             state => is_held(state - BY_STATE) && is_held(self.newest.load(Ordering::Relaxed)),
         }
     }

@@ -395,7 +395,8 @@ impl Store {
         let tend = || self.context.observer.observe(JobKind::Upkeep, || self.tend());
         let finished = tending.persistently(tend);
         drop(tending);
-        if finished.is_some() {
+        // What is damaged was put off.
+        if finished.is_some() || self.damage().is_some() {
             self.schedule_upkeep();
         }
     }
@@ -677,7 +678,7 @@ impl Engine for Store {
             }
             let is_flush_due = !lock(&self.sealed).is_empty();
             if is_idle && !is_flush_due && !self.is_upkeep_due() {
-                return Ok(());
+                return self.damage().map_or(Ok(()), Err);
             }
             self.jobs.stop_if_told()?;
             if is_flush_due {

@@ -23,7 +23,7 @@ use super::segment::{
 use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
 use crate::base::hash::hash64;
-use crate::base::{Kind, Seqno};
+use crate::base::{Kind, Seqno, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::{Running, Work};
 use crate::planted::{Bug, planted};
@@ -90,6 +90,9 @@ pub(super) struct State {
     reclaims: bool,
     /// How many pieces of work there were since the last checkpoint while the next one was due.
     passed_over: u32,
+    /// The first damage that was met since somebody asked for all to be done, and the first of the present piece of work.
+    damage: Option<Error>,
+    new_damage: Option<Error>,
 }
 
 impl State {
@@ -119,28 +122,36 @@ struct Pair {
     other_segment: Arc<Segment>,
 }
 
-impl Pair {
-    fn seqno(&self) -> Seqno {
-        self.record.front.trailer.seqno()
-    }
-
-    /// Whether the record is older than the other one, which is a version of its key with number `other`.
-    fn is_older(&self, other: Seqno) -> bool {
-        (self.segment.id, self.seqno()) < (self.other_segment.id, other)
-    }
-}
-
 /// What came of work on a segment; of two outcomes of different kinds the greater one counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
     /// All that was to be done.
     Done,
+    /// Something is damaged; all else was done.
+    Damaged,
     /// Something was about to change, and will have in a moment.
     Busy,
     /// A scan keeps records where they are.
     Scanned,
     /// States that are held have versions that are superseded: the oldest and the newest one of them.
     Held(Seqno, Seqno),
+}
+
+/// What is to become of a pair.
+enum Verdict<'a> {
+    /// They have two keys.
+    Apart,
+    /// This one is superseded, and nobody sees it.
+    Older(Entry, &'a Segment),
+    /// What keeps the one that is superseded in the index, and what keeps the pair's own record where it is.
+    Kept { outcome: Outcome, may_move: Outcome },
+}
+
+impl Verdict<'_> {
+    /// Nothing may be done because of this.
+    fn kept(by: Outcome) -> Self {
+        Self::Kept { outcome: by, may_move: by }
+    }
 }
 
 /// What came of pairs.
@@ -336,8 +347,13 @@ impl Store {
         ((share - FULL_INDEX) / (1.0 - FULL_INDEX)).max(0.0)
     }
 
-    /// Does one piece of the work that is due.
+    /// Does one piece of the work that is due. Damage that it meets is an error once; what is damaged is put off.
     pub(super) fn tend(&self) -> Result<()> {
+        self.tend_to_one()?;
+        lock(&self.upkeep).new_damage.take().map_or(Ok(()), Err)
+    }
+
+    fn tend_to_one(&self) -> Result<()> {
         if self.is_deferred_due() {
             return self.install_deferred();
         }
@@ -390,10 +406,41 @@ impl Store {
         for address in segment.figures.unmeasured() {
             self.jobs.stop_if_told()?;
             // What cannot be is found by whoever reads all of it.
-            let units = file.units_at(segment.offset(address))?.unwrap_or(SLOT_UNITS);
-            segment.figures.measured(address, units);
+            let units = self.unless_damaged(file.units_at(segment.offset(address)))?.flatten();
+            segment.figures.measured(address, units.unwrap_or(SLOT_UNITS));
         }
         Ok(())
+    }
+
+    // ---- damage ----
+
+    /// What was `read`; `None` if it is damaged, which is taken note of. Other work goes on.
+    fn unless_damaged<T>(&self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                let mut state = lock(&self.upkeep);
+                state.damage.get_or_insert_with(|| error.clone());
+                state.new_damage.get_or_insert(error);
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// Damage that keeps something from being done.
+    pub(super) fn damage(&self) -> Option<Error> {
+        lock(&self.upkeep).damage.clone()
+    }
+
+    /// Has what is damaged tried again.
+    fn forget_damage(&self) {
+        let mut state = lock(&self.upkeep);
+        (state.damage, state.new_damage) = (None, None);
+        drop(state);
+        for segment in self.segments_in_files() {
+            segment.figures.resolving.forget_damage();
+            segment.figures.reclaiming.forget_damage();
+        }
     }
 
     // ---- resolving ----
@@ -423,6 +470,7 @@ impl Store {
     fn put_off(&self, work: &Block, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}
+            Outcome::Damaged => work.begin(Obstacle::Damage),
             Outcome::Busy => self.jobs.wait_a_while(A_MOMENT),
             Outcome::Scanned => work.begin(Obstacle::Scan),
             Outcome::Held(oldest, newest) => work.begin(Obstacle::States(oldest, newest)),
@@ -444,9 +492,13 @@ impl Store {
         let mut outcome = Outcome::Done;
         loop {
             self.jobs.stop_if_told()?;
-            while ahead.len() < AHEAD
-                && let Some((at, record)) = records.next()?
-            {
+            while ahead.len() < AHEAD {
+                let Some(next) = self.unless_damaged(records.next())? else {
+                    // Nothing tells where the one behind it begins.
+                    outcome = outcome.and(Outcome::Damaged);
+                    break;
+                };
+                let Some((at, record)) = next else { break };
                 self.index.prefetch(hash64(record.key()));
                 ahead.push((at, record));
             }
@@ -503,7 +555,7 @@ impl Store {
         for pair in pairs.iter() {
             let at = pair.other_segment.offset(pair.other.address());
             let request = pair.other_segment.file().map(|file| file.request(at, pair.other));
-            let request = request.transpose()?.flatten();
+            let request = self.unless_damaged(request.transpose())?.flatten().flatten();
             requested.push(request.is_some());
             requests.extend(request);
         }
@@ -511,30 +563,14 @@ impl Store {
         let mut settled = Settled { outcome: Outcome::Done, may_move: Outcome::Done };
         let mut older = Vec::new();
         for (pair, requested) in pairs.drain(..).zip(requested) {
-            let key = pair.record.key();
             let view = if requested { views.next().transpose()? } else { None };
-            let found = match (view, pair.other_segment.file()) {
-                (Some(view), Some(file)) => {
-                    file.judge(pair.other_segment.offset(pair.other.address()), view, key)?
+            let verdict = self.unless_damaged(self.judge(&pair, view))?;
+            match verdict.unwrap_or(Verdict::kept(Outcome::Damaged)) {
+                Verdict::Apart => {}
+                Verdict::Older(entry, segment) => {
+                    older.push((pair.hash, entry, Arc::clone(&segment.figures)));
                 }
-                _ => pair.other_segment.read(pair.other, key)?,
-            };
-            match found {
-                Found::Other => {}
-                Found::Version(trailer, _) => match self.older_of(&pair, trailer.seqno())? {
-                    Ok((entry, segment)) => {
-                        older.push((pair.hash, entry, Arc::clone(&segment.figures)));
-                    }
-                    Err(obstacle) => {
-                        let may_move = match obstacle {
-                            Outcome::Held(..) if !pair.is_older(trailer.seqno()) => Outcome::Done,
-                            _ => obstacle,
-                        };
-                        settled.note(obstacle, may_move);
-                    }
-                },
-                // It is in memory, and looked at again when it is in a file.
-                Found::Busy => settled.note(Outcome::Busy, Outcome::Busy),
+                Verdict::Kept { outcome, may_move } => settled.note(outcome, may_move),
             }
         }
         for part in older.chunks(FORGOTTEN) {
@@ -546,14 +582,27 @@ impl Store {
         Ok(settled)
     }
 
-    /// The older one of two versions of a key if nobody sees it, or else what keeps it.
-    fn older_of<'a>(
-        &self,
-        pair: &'a Pair,
-        other_seqno: Seqno,
-    ) -> Result<Result<(Entry, &'a Segment), Outcome>> {
-        let seqno = pair.seqno();
-        let is_older = pair.is_older(other_seqno);
+    /// Judges a pair; `view` is what was read of the other record ahead.
+    fn judge<'a>(&self, pair: &'a Pair, view: Option<View>) -> Result<Verdict<'a>> {
+        let (other, key) = (&pair.other_segment, pair.record.key());
+        let found = match (view, other.file()) {
+            (Some(view), Some(file)) => {
+                file.judge(other.offset(pair.other.address()), view, key)?
+            }
+            _ => other.read(pair.other, key)?,
+        };
+        match found {
+            Found::Other => Ok(Verdict::Apart),
+            Found::Version(trailer, _) => self.judge_versions(pair, trailer.seqno()),
+            // It is in memory, and looked at again when it is in a file.
+            Found::Busy => Ok(Verdict::kept(Outcome::Busy)),
+        }
+    }
+
+    /// Judges a pair of two versions of a key, of which the other one has number `other_seqno`.
+    fn judge_versions<'a>(&self, pair: &'a Pair, other_seqno: Seqno) -> Result<Verdict<'a>> {
+        let seqno = pair.record.front.trailer.seqno();
+        let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
         let (old, new, entry, segment) = match is_older {
             true => (seqno, other_seqno, pair.entry, &pair.segment),
             false => (other_seqno, seqno, pair.other, &pair.other_segment),
@@ -570,13 +619,15 @@ impl Store {
         let visibility = &self.context.visibility;
         // Places in memory change hands; those in files do not.
         if segment.file().is_none() || new > visibility.published() {
-            return Ok(Err(Outcome::Busy));
+            return Ok(Verdict::kept(Outcome::Busy));
         }
         // Whoever lets go of the state has it said here.
         let held = visibility.held().awaited(old, new);
-        Ok(match held {
-            Some(seqno) => Err(Outcome::Held(seqno, seqno)),
-            None => Ok((entry, &**segment)),
+        Ok(match held.map(|seqno| Outcome::Held(seqno, seqno)) {
+            Some(held) if is_older => Verdict::kept(held),
+            // The newer one may move on, and is still the newer one there.
+            Some(held) => Verdict::Kept { outcome: held, may_move: Outcome::Done },
+            None => Verdict::Older(entry, segment),
         })
     }
 
@@ -584,7 +635,7 @@ impl Store {
 
     /// Moves what is still indexed out of `victim`, and has it removed.
     fn reclaim(&self, victim: &Arc<Segment>) -> Result<()> {
-        let outcome = self.empty(victim)?;
+        let outcome = self.unless_damaged(self.empty(victim))?.unwrap_or(Outcome::Damaged);
         if outcome != Outcome::Done {
             self.put_off(&victim.figures.reclaiming, outcome);
             return Ok(());
@@ -859,11 +910,13 @@ impl Store {
         // What failed before may succeed now.
         self.jobs.forget_trouble(Work::Upkeep);
         let tending = self.tend_alone()?;
+        self.forget_damage();
         let compacted = self.compact_alone();
+        let damage = lock(&self.upkeep).new_damage.take();
         drop(tending);
         // What became due meanwhile was not taken up.
         self.schedule_upkeep();
-        compacted
+        compacted.and(damage.map_or(Ok(()), Err))
     }
 
     fn compact_alone(&self) -> Result<()> {

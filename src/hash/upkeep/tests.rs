@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use super::super::index::Found as Candidates;
 use super::super::segment::Segment;
 use super::super::store::{Store, lock};
 use super::{Deferred, PASSED_OVER, Tombstones, checkpoint};
+use crate::base::hash::hash64;
 use crate::base::{Kind, ReadPoint, Seqno};
 use crate::contract::testing::{Log, context};
 use crate::contract::{Context, Engine, Write};
@@ -427,4 +429,51 @@ fn a_checkpoint_that_does_not_fit_does_not_keep_space_from_coming_back() {
         rig.store.compact().unwrap();
         assert_eq!(rig.store.count(), Some(u64::from(KEYS) - 1));
     }
+}
+
+#[test]
+fn one_damaged_record_does_not_end_upkeep() {
+    let mut rig = Rig::create();
+    let round = |rig: &mut Rig, value: &str| {
+        (0..100_u32).for_each(|key| rig.put(&format!("key {key}"), value));
+        rig.persist()
+    };
+    rig.put("damaged", "old");
+    let first = round(&mut rig, "0");
+    let mut found = Candidates::new();
+    rig.store.index.find(hash64(b"damaged"), &mut found);
+    let at = first.offset(found.as_slice()[0].address()) * 8 + 17;
+    rig.fs.corrupt(&first.file().unwrap().path(), at as u64, 1).unwrap();
+    rig.put("damaged", "new");
+    round(&mut rig, "1");
+    assert!(rig.store.damage().is_none());
+    for value in ["2", "3", "4"] {
+        round(&mut rig, value);
+    }
+    let tend = |rig: &Rig| {
+        for _ in 0..100 {
+            if !rig.store.is_upkeep_due() {
+                return;
+            }
+            if let Err(error) = rig.store.tend() {
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+            }
+            rig.persist();
+        }
+        panic!("there is no end of it");
+    };
+    tend(&rig);
+    // Of the damaged key both versions are indexed.
+    assert_eq!(rig.store.index.entries(), 102);
+    assert_eq!(ids(&rig).len(), 3, "what is damaged, what superseded it, and the rest");
+    assert_eq!(rig.store.damage().unwrap().kind(), ErrorKind::Corruption);
+    assert_eq!(rig.get("damaged").as_deref(), Some("new"));
+    // Who asks for it is told, and all else is done.
+    round(&mut rig, "5");
+    assert_eq!(rig.store.compact().unwrap_err().kind(), ErrorKind::Corruption);
+    assert_eq!(rig.store.index.entries(), 102);
+    rig.fs.corrupt(&first.file().unwrap().path(), at as u64, 1).unwrap();
+    rig.store.compact().unwrap();
+    assert!(rig.store.damage().is_none());
+    assert_eq!((rig.store.index.entries(), rig.store.count()), (101, Some(101)));
 }
