@@ -132,10 +132,8 @@ impl Store {
         if let Some(checkpoint) = checkpoint {
             checkpoint.load(|hash, entry| {
                 // A segment that has gone since had nothing that was needed and is not in a later segment.
-                let segment =
-                    slots.segment(entry.address()).filter(|segment| segment.id <= covered);
-                if let Some(segment) = segment {
-                    index_at_opening(&store, &mut writer, &slots, hash, (entry, None), segment);
+                if slots.segment(entry.address()).is_some_and(|segment| segment.id <= covered) {
+                    writer.index.insert(&store.index, hash, entry);
                 }
             })?;
         }
@@ -145,10 +143,11 @@ impl Store {
                 let units = record.front.lengths.units();
                 let is_tombstone = record.front.trailer.kind() == Kind::Delete;
                 let entry = Entry::new(segment.address(at), units as u32, is_tombstone);
-                let (hash, entry) = (hash64(record.key()), (entry, Some(units)));
-                index_at_opening(&store, &mut writer, &slots, hash, entry, segment);
+                writer.index.insert(&store.index, hash64(record.key()), entry);
+                segment.figures.opened(entry, Some(units));
             }
         }
+        writer.look_at_opened(&store.index, &slots, covered);
         drop(writer);
         store.charge_index();
         Ok(store)
@@ -776,32 +775,6 @@ impl Look {
         }
         true
     }
-}
-
-/// Indexes a record that was there before. If another one may be a version of the same key, the segment of the
-/// newer one is marked for the reclaimer to find out. With the entry come the units of the record, if it was read.
-fn index_at_opening(
-    store: &Store,
-    writer: &mut Writer,
-    slots: &Slots,
-    hash: u64,
-    (entry, units): (Entry, Option<usize>),
-    segment: &Segment,
-) {
-    let mut found = Candidates::new();
-    store.index.find(hash, &mut found);
-    for other in found.as_slice() {
-        if other.address() == entry.address() {
-            return;
-        }
-        if let Some(other) = slots.segment(other.address()) {
-            let newer = if other.id > segment.id { &other.figures } else { &segment.figures };
-            newer.set_unresolved();
-        }
-    }
-    writer.index.insert(&store.index, hash, entry);
-    writer.tombstones += u64::from(entry.is_tombstone());
-    segment.figures.opened(entry, units);
 }
 
 fn home(context: &Context) -> Arc<Home> {

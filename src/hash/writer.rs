@@ -22,7 +22,7 @@ use super::index::{Address, Entry, Found, Index, IndexWriter};
 use super::memory::MemorySegment;
 use super::record::Lengths;
 use super::segment::{Figures, HEADER_UNITS, SLOT_UNITS, Segment, slots_for};
-use super::slots::CurrentSlots;
+use super::slots::{CurrentSlots, Slots};
 use crate::base::{Kind, Seqno, Trailer, Visibility};
 use crate::budget::Budget;
 
@@ -426,6 +426,31 @@ impl Writer {
             return None;
         }
         self.seal(self.last)
+    }
+
+    /// Looks through the index that opening has filled: counts what is there, and what of it is in segments up to `covered` for
+    /// these, too. Entries of one hash may be versions of one key: the segments of all but the oldest are marked for the
+    /// reclaimer to find out.
+    ///
+    /// Not with each entry that is inserted: those of one hash would take time with the square of their number.
+    pub(crate) fn look_at_opened(&mut self, index: &Index, slots: &Slots, covered: u64) {
+        let segment = |entry: &Entry| slots.segment(entry.address());
+        let id = |entry: &&Entry| segment(entry).map(|segment| segment.id);
+        let tombstones = &mut self.tombstones;
+        for bucket in 0..self.index.buckets() {
+            // A checkpoint has entries twice of buckets that were split while it was written.
+            self.index.tidy(index, bucket, |entries| {
+                for entry in entries {
+                    *tombstones += u64::from(entry.is_tombstone());
+                    if let Some(segment) = segment(entry).filter(|it| it.id <= covered) {
+                        segment.figures.opened(*entry, None);
+                    }
+                }
+                let oldest = entries.iter().min_by_key(id).map(|entry| entry.address());
+                let newer = entries.iter().filter(|entry| Some(entry.address()) != oldest);
+                newer.filter_map(segment).for_each(|segment| segment.figures.set_unresolved());
+            });
+        }
     }
 
     /// The units of a full segment.

@@ -337,3 +337,22 @@ fn readers_follow_what_a_split_moves() {
         });
     }
 }
+
+#[test]
+fn what_was_inserted_twice_is_there_once() {
+    let (index, mut writer) = Index::new(0);
+    // Of a few hashes, and each of them once to three times.
+    for at in 1..1000 {
+        (0..=at % 3).for_each(|_| writer.insert(&index, at % 7, entry(at)));
+    }
+    let mut seen = Vec::new();
+    for bucket in 0..writer.buckets() {
+        writer.tidy(&index, bucket, |entries| seen.extend_from_slice(entries));
+    }
+    assert_eq!(sorted(seen), (1..1000).map(entry).collect::<Vec<_>>());
+    assert_eq!(index.entries(), 999);
+    for hash in 1..7 {
+        let all: Vec<_> = (hash..1000).step_by(7).map(entry).collect();
+        assert_eq!(found(&index, hash), all);
+    }
+}

@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use super::bucket::{Bucket, Link, MAX_OVERFLOW, PLACES, Stored};
-use super::entry::{Address, Entry};
+use super::entry::{Address, Entry, Found};
 use super::{HASH_BITS, Index, bucket_of, chain};
 use crate::base::prefetch::prefetch;
 use crate::planted::{Bug, planted};
@@ -117,6 +117,34 @@ impl IndexWriter {
         for stored in chain(index, index.main.bucket(bucket)).flat_map(Bucket::stored) {
             visit(stored.hash(bucket), stored.entry());
         }
+    }
+
+    /// Shows `visit` the entries of main bucket `bucket` and its overflow, those of each hash together. Of those of one hash with
+    /// one address only one is left. Cost: that of sorting them, and of putting all back if there are fewer.
+    pub(crate) fn tidy(&mut self, index: &Index, bucket: u64, mut visit: impl FnMut(&[Entry])) {
+        let mut all = std::mem::take(&mut self.stay);
+        all.extend(chain(index, index.main.bucket(bucket)).flat_map(Bucket::stored));
+        let place = |stored: &Stored| (stored.hash(bucket), stored.entry().address());
+        all.sort_unstable_by_key(place);
+        let before = all.len();
+        all.dedup_by_key(|stored| place(stored));
+        let mut entries = Found::new();
+        for same in all.chunk_by(|a, b| a.hash(bucket) == b.hash(bucket)) {
+            entries.clear();
+            same.iter().for_each(|stored| entries.push(stored.entry()));
+            visit(entries.as_slice());
+        }
+        let removed = before - all.len();
+        if removed > 0 {
+            index.versions.change(bucket, bucket, || {
+                self.take(index, bucket, |_| true);
+                self.leave.clear();
+                self.overflow.put_back(index, bucket, &mut all);
+            });
+            self.count(index, self.entries - removed as u64);
+        }
+        all.clear();
+        self.stay = all;
     }
 
     #[inline]

@@ -389,3 +389,23 @@ fn two_hashes_of_one_large_record_are_no_reason_to_look_for_ever() {
         may_fail(db.close());
     });
 }
+
+#[test]
+fn many_entries_of_one_hash_are_opened_in_time() {
+    let fs = sample(true);
+    let forger = Forger::new(&fs);
+    let mut entries = forger.entries();
+    // Every place of a slot, and each of them three times.
+    for _ in 0..3 {
+        let places = (HEADER_UNITS as u32..1 << 17).map(|unit| Address::new(0, unit));
+        entries.extend(places.map(|place| (77, Entry::new(place, 1, true))));
+    }
+    forger.checkpoint(&entries);
+    in_time(move || {
+        let db = open(&fs).unwrap();
+        let keyspace = db.keyspace("hash", OPTIONS()).unwrap();
+        check_value(1, keyspace.get(key(1)).unwrap());
+        assert!(keyspace.stats().entries < 2 << 17);
+        may_fail(db.close());
+    });
+}
