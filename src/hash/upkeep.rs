@@ -17,13 +17,14 @@ use std::sync::atomic::Ordering;
 use super::checkpoint::{self, Checkpoint, CheckpointWriter};
 use super::index::{Entry, Found as Candidates};
 use super::manifest::{Edit, Manifest};
+use super::record::UNIT;
 use super::segment::{
     Block, Found, Obstacle, Obstacles, Record, Records, SLOT_UNITS, Segment, size_of_entry,
 };
 use super::store::{A_MOMENT, Deferred, Store, lock};
 use super::writer::{Put, Relocated};
 use crate::base::hash::hash64;
-use crate::base::{Kind, Seqno, View};
+use crate::base::{Kind, Seqno, Slice, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::{Running, Work};
 use crate::planted::{Bug, planted};
@@ -37,8 +38,9 @@ const DEAD_SHARE_OF_ALL: f64 = 0.3;
 const LEAST_DEAD_SHARE: f64 = 0.15;
 /// So many segments shorter than an eighth of a full one are too many.
 const MANY_SHORT: usize = 16;
-/// How many keys are read together to find out whether they are the same.
+/// How many keys are read together to find out whether they are the same, and what part of the budget that may take.
 const PAIRS: usize = 256;
+const SHARE_OF_PAIRS: usize = 32;
 /// How many records are looked at ahead, so that the index's memory is there when it is read.
 const AHEAD: usize = 32;
 /// How many bytes of records are moved before upkeep looks whether it may go on as fast.
@@ -117,9 +119,21 @@ struct Pair {
     hash: u64,
     entry: Entry,
     segment: Arc<Segment>,
-    record: Record,
+    key: Slice,
+    seqno: Seqno,
     other: Entry,
     other_segment: Arc<Segment>,
+}
+
+/// How many pairs are settled together, the last ones first, if what is read for them takes up to `most` bytes.
+fn round_of(pairs: &[Pair], most: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |pair: &&Pair| {
+        // Those that the index does not know the length of are read one by one.
+        bytes += pair.other.units_at_most().map_or(0, |units| units as usize * UNIT);
+        bytes <= most
+    };
+    pairs.iter().rev().take(PAIRS).take_while(fits).count().max(1)
 }
 
 /// What came of work on a segment; of two outcomes of different kinds the greater one counts.
@@ -500,13 +514,14 @@ impl Store {
                 };
                 let Some((at, record)) = next else { break };
                 self.index.prefetch(hash64(record.key()));
-                ahead.push((at, record));
+                // Not the record: what was read ahead with it would stay in memory.
+                ahead.push((at, Slice::from(record.key()), record.front.trailer.seqno()));
             }
             if ahead.is_empty() {
                 return Ok(outcome.and(self.settle_pairs(&mut pairs)?.outcome));
             }
-            for (at, record) in ahead.drain(..) {
-                self.pairs_of(segment, at, &record, &mut pairs);
+            for (at, key, seqno) in ahead.drain(..) {
+                self.pairs_of(segment, at, (&key, seqno), &mut pairs);
                 if pairs.len() >= PAIRS {
                     outcome = outcome.and(self.settle_pairs(&mut pairs)?.outcome);
                 }
@@ -514,16 +529,16 @@ impl Store {
         }
     }
 
-    /// Adds the pairs that the record at `at` makes with others of the same hash; gives its entry, `None` if it is not
+    /// Adds the pairs that the record at `at`, of this key and number, makes with others of the same hash; gives its entry, `None` if it is not
     /// indexed any more.
     fn pairs_of(
         &self,
         segment: &Arc<Segment>,
         at: usize,
-        record: &Record,
+        (key, seqno): (&Slice, Seqno),
         pairs: &mut Vec<Pair>,
     ) -> Option<Entry> {
-        let hash = hash64(record.key());
+        let hash = hash64(key);
         let address = segment.address(at);
         let mut found = Candidates::new();
         loop {
@@ -539,7 +554,8 @@ impl Store {
                     hash,
                     entry,
                     segment: Arc::clone(segment),
-                    record: record.clone(),
+                    key: key.clone(),
+                    seqno,
                     other,
                     other_segment: Arc::clone(other_segment),
                 });
@@ -550,9 +566,20 @@ impl Store {
 
     /// Reads the other record of each pair; if the keys are the same, the older one is taken out of the index.
     fn settle_pairs(&self, pairs: &mut Vec<Pair>) -> Result<Settled> {
+        let mut settled = Settled { outcome: Outcome::Done, may_move: Outcome::Done };
+        while !pairs.is_empty() {
+            let count = round_of(pairs, self.context.budget.total / SHARE_OF_PAIRS);
+            let round = pairs.split_off(pairs.len() - count);
+            self.settle_round(round, &mut settled)?;
+        }
+        Ok(settled)
+    }
+
+    /// The same of so many as are read together.
+    fn settle_round(&self, pairs: Vec<Pair>, settled: &mut Settled) -> Result<()> {
         let mut requests = Vec::new();
         let mut requested = Vec::new();
-        for pair in pairs.iter() {
+        for pair in &pairs {
             let at = pair.other_segment.offset(pair.other.address());
             let request = pair.other_segment.file().map(|file| file.request(at, pair.other));
             let request = self.unless_damaged(request.transpose())?.flatten().flatten();
@@ -560,9 +587,8 @@ impl Store {
             requests.extend(request);
         }
         let mut views = self.context.reader.read(&requests).into_iter();
-        let mut settled = Settled { outcome: Outcome::Done, may_move: Outcome::Done };
         let mut older = Vec::new();
-        for (pair, requested) in pairs.drain(..).zip(requested) {
+        for (pair, requested) in pairs.into_iter().zip(requested) {
             let view = if requested { views.next().transpose()? } else { None };
             let verdict = self.unless_damaged(self.judge(&pair, view))?;
             match verdict.unwrap_or(Verdict::kept(Outcome::Damaged)) {
@@ -579,12 +605,12 @@ impl Store {
                 writer.forget(&self.index, *hash, *entry, figures);
             }
         }
-        Ok(settled)
+        Ok(())
     }
 
     /// Judges a pair; `view` is what was read of the other record ahead.
     fn judge<'a>(&self, pair: &'a Pair, view: Option<View>) -> Result<Verdict<'a>> {
-        let (other, key) = (&pair.other_segment, pair.record.key());
+        let (other, key) = (&pair.other_segment, &pair.key);
         let found = match (view, other.file()) {
             (Some(view), Some(file)) => {
                 file.judge(other.offset(pair.other.address()), view, key)?
@@ -601,7 +627,7 @@ impl Store {
 
     /// Judges a pair of two versions of a key, of which the other one has number `other_seqno`.
     fn judge_versions<'a>(&self, pair: &'a Pair, other_seqno: Seqno) -> Result<Verdict<'a>> {
-        let seqno = pair.record.front.trailer.seqno();
+        let seqno = pair.seqno;
         let is_older = (pair.segment.id, seqno) < (pair.other_segment.id, other_seqno);
         let (old, new, entry, segment) = match is_older {
             true => (seqno, other_seqno, pair.entry, &pair.segment),
@@ -684,16 +710,16 @@ impl Store {
         record: &Record,
     ) -> Result<Result<Relocated, Outcome>> {
         let mut pairs = Vec::new();
-        let Some(entry) = self.pairs_of(victim, at, record, &mut pairs) else {
+        let (key, value, trailer) =
+            (Slice::from(record.key()), record.value(), record.front.trailer);
+        let Some(entry) = self.pairs_of(victim, at, (&key, trailer.seqno()), &mut pairs) else {
             return Ok(Ok(Relocated::Gone));
         };
         // Places in memory change hands: what lies there is looked at again.
         let in_files = pairs.iter().filter(|pair| pair.other_segment.file().is_some());
         let judged: Vec<_> = in_files.map(|pair| pair.other.address()).collect();
         let settled = self.settle_pairs(&mut pairs)?;
-        let (key, value) = (record.key(), record.value());
-        let trailer = record.front.trailer;
-        let put = Put { hash: hash64(key), trailer, key, value: &value };
+        let put = Put { hash: hash64(&key), trailer, key: &key, value: &value };
         let mut writer = lock(&self.writer);
         if settled.may_move != Outcome::Done {
             // Of several newer versions one may have had it taken out of the index.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::index::Found as Candidates;
+use super::super::index::{Address, Entry, Found as Candidates};
 use super::super::segment::Segment;
 use super::super::store::{Store, lock};
-use super::{Deferred, PASSED_OVER, Tombstones, checkpoint};
+use super::{Deferred, PAIRS, PASSED_OVER, Pair, Tombstones, checkpoint, round_of};
 use crate::base::hash::hash64;
-use crate::base::{Kind, ReadPoint, Seqno};
+use crate::base::{Kind, ReadPoint, Seqno, Slice};
 use crate::contract::testing::{Log, context};
 use crate::contract::{Context, Engine, Write};
 use crate::error::{ErrorKind, Result};
@@ -476,4 +476,40 @@ fn one_damaged_record_does_not_end_upkeep() {
     rig.store.compact().unwrap();
     assert!(rig.store.damage().is_none());
     assert_eq!((rig.store.index.entries(), rig.store.count()), (101, Some(101)));
+}
+
+#[test]
+fn what_is_read_together_has_a_bound() {
+    let mut rig = Rig::create();
+    rig.put("key", "value");
+    let segment = rig.persist();
+    let pairs = |units: u32| -> Vec<_> {
+        let pair = || Pair {
+            hash: 1,
+            entry: Entry::new(Address::new(0, 9), 4, false),
+            segment: Arc::clone(&segment),
+            key: Slice::from(&b"key"[..]),
+            seqno: 1,
+            other: Entry::new(Address::new(1, 9), units, false),
+            other_segment: Arc::clone(&segment),
+        };
+        (0..1000).map(|_| pair()).collect()
+    };
+    let round = |units| round_of(&pairs(units), 256 << 10);
+    // Small ones, some of 8 KiB, the largest that are read ahead, and those that never are.
+    assert_eq!([8, 1 << 10, 7 << 14, u32::MAX].map(round), [PAIRS, 32, 1, PAIRS]);
+}
+
+/// Values that are nearly a segment each, twice: none of what was read for one is needed for the next.
+#[test]
+fn large_versions_are_told_from_each_other_all_the_same() {
+    let mut rig = Rig::create();
+    for round in 0..2_u8 {
+        for key in 0..20_u32 {
+            rig.write(Kind::Put, &key.to_be_bytes(), &vec![round; 400_000 + key as usize * 40_000]);
+        }
+        rig.persist();
+    }
+    rig.tend();
+    assert_eq!((rig.store.index.entries(), rig.store.count()), (20, Some(20)));
 }
