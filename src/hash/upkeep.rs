@@ -980,16 +980,20 @@ impl Store {
 
     /// Forgets the tombstones that there is no older version of.
     fn forget_all_tombstones(&self) -> Result<()> {
-        // A tombstone goes with the second checkpoint that finds it alone, and a checkpoint finds only so many.
-        loop {
+        // A tombstone goes with the second checkpoint that finds it alone, and a checkpoint finds only so many. Those that come
+        // meanwhile are not waited for.
+        let most = self.most_tombstones();
+        let rounds = lock(&self.writer).tombstones.div_ceil(most as u64);
+        for _ in 0..rounds {
             for _ in 0..2 {
                 self.write_checkpoint()?;
                 self.wait_for_deferred()?;
             }
-            if self.forget_tombstones() < self.most_tombstones() {
-                return Ok(());
+            if self.forget_tombstones() < most {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Has the tail sealed and waits until all that was deferred is done.

@@ -1,7 +1,8 @@
 //! Pieces of upkeep one by one, in an order that the test chooses.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::super::index::{Address, Entry, Found as Candidates};
 use super::super::segment::Segment;
@@ -10,8 +11,8 @@ use super::{Deferred, PAIRS, PASSED_OVER, Pair, Tombstones, checkpoint, round_of
 use crate::base::hash::hash64;
 use crate::base::{Kind, ReadPoint, Seqno, Slice};
 use crate::contract::testing::{Log, context};
-use crate::contract::{Context, Engine, Write};
-use crate::error::{ErrorKind, Result};
+use crate::contract::{Context, Engine, Host, Write};
+use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::MemoryFs;
 
 /// A store whose upkeep is the test's.
@@ -25,7 +26,11 @@ struct Rig {
 
 impl Rig {
     fn new(fs: MemoryFs, open: fn(Context) -> Result<Arc<Store>>) -> Self {
-        let context = context(Arc::new(fs.clone()), Arc::new(Log::default()));
+        Self::with(Arc::new(Log::default()), fs, open)
+    }
+
+    fn with(host: Arc<dyn Host>, fs: MemoryFs, open: fn(Context) -> Result<Arc<Store>>) -> Self {
+        let context = context(Arc::new(fs.clone()), host);
         let (upkeep, ended) = channel::<()>();
         context.background.compaction.submit(&Arc::default(), move || _ = ended.recv());
         let store = open(context.clone()).unwrap();
@@ -512,4 +517,52 @@ fn large_versions_are_told_from_each_other_all_the_same() {
     }
     rig.tend();
     assert_eq!((rig.store.index.entries(), rig.store.count()), (20, Some(20)));
+}
+
+/// Deletes some keys each time that something is flushed.
+#[derive(Default)]
+struct Deleter {
+    store: OnceLock<Weak<Store>>,
+    deleted: AtomicU64,
+}
+
+impl Host for Deleter {
+    fn sync_log(&self, _: Seqno) -> Result<()> {
+        let Some(store) = self.store.get().and_then(Weak::upgrade) else { return Ok(()) };
+        for _ in 0..20_000 {
+            let number = self.deleted.fetch_add(1, Ordering::Relaxed);
+            let seqno = store.context.visibility.published() + 1;
+            let key = &number.to_be_bytes();
+            store.apply_alone(&Write { seqno, kind: Kind::Delete, key, value: b"" });
+            store.context.visibility.publish(seqno);
+        }
+        Ok(())
+    }
+
+    fn persisted(&self) {}
+
+    fn trouble(&self, _: Option<Error>) {}
+
+    fn poison(&self, error: &Error) {
+        panic!("{error}");
+    }
+
+    fn check_poison(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn compact_ends_however_fast_keys_are_deleted() {
+    let deleter = Arc::new(Deleter::default());
+    let host: Arc<Deleter> = Arc::clone(&deleter);
+    let mut rig = Rig::with(host, MemoryFs::new(), Store::create);
+    (0..400_000_u64).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b""));
+    rig.persist();
+    rig.write(Kind::Delete, &399_999_u64.to_be_bytes(), b"");
+    rig.persist();
+    deleter.store.set(Arc::downgrade(&rig.store)).unwrap();
+    rig.store.compact().unwrap();
+    let deleted = deleter.deleted.load(Ordering::Relaxed);
+    assert!(deleted < 200_000, "{deleted} keys");
 }
