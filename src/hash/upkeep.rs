@@ -82,7 +82,7 @@ pub(super) struct State {
     waiting: Tombstones,
     /// The last checkpoint's number.
     checkpoint: u64,
-    /// Tombstones that it found with older versions, or with other keys of the same hash.
+    /// Tombstones that it found with older versions, or with other keys of the same hash, less those that these have left since.
     accompanied: u64,
     /// How many tombstones there were when it was written, and how many entries had been forgotten; and how many checkpoints
     /// have found nothing else.
@@ -594,16 +594,26 @@ impl Store {
             match verdict.unwrap_or(Verdict::kept(Outcome::Damaged)) {
                 Verdict::Apart => {}
                 Verdict::Older(entry, segment) => {
-                    older.push((pair.hash, entry, Arc::clone(&segment.figures)));
+                    let newer = if entry == pair.entry { pair.other } else { pair.entry };
+                    older.push((pair.hash, entry, newer, Arc::clone(&segment.figures)));
                 }
                 Verdict::Kept { outcome, may_move } => settled.note(outcome, may_move),
             }
         }
+        let mut found = Candidates::new();
+        let mut left_alone = 0;
         for part in older.chunks(FORGOTTEN) {
             let mut writer = lock(&self.writer);
-            for (hash, entry, figures) in part {
-                writer.forget(&self.index, *hash, *entry, figures);
+            for (hash, entry, newer, figures) in part {
+                if writer.forget(&self.index, *hash, *entry, figures) && newer.is_tombstone() {
+                    self.index.find(*hash, &mut found);
+                    left_alone += u64::from(found.as_slice().len() == 1);
+                }
             }
+        }
+        if left_alone > 0 {
+            let mut state = lock(&self.upkeep);
+            state.accompanied = state.accompanied.saturating_sub(left_alone);
         }
         Ok(())
     }

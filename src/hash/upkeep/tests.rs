@@ -566,3 +566,23 @@ fn compact_ends_however_fast_keys_are_deleted() {
     let deleted = deleter.deleted.load(Ordering::Relaxed);
     assert!(deleted < 200_000, "{deleted} keys");
 }
+
+#[test]
+fn tombstones_that_a_snapshot_kept_company_are_forgotten_when_it_is_gone() {
+    const KEYS: u32 = 10_000;
+    let mut rig = Rig::create();
+    (0..KEYS).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b""));
+    rig.persist();
+    let held = rig.store.context.visibility.hold();
+    (0..KEYS).for_each(|key| rig.write(Kind::Delete, &key.to_be_bytes(), b""));
+    rig.persist();
+    rig.tend();
+    rig.store.write_checkpoint().unwrap();
+    rig.store.wait_for_deferred().unwrap();
+    assert_eq!(rig.store.forgettable(), 0);
+    rig.tend();
+    assert_eq!(rig.store.index.entries(), u64::from(2 * KEYS));
+    assert!(rig.store.context.visibility.release(held));
+    rig.tend();
+    assert_eq!(rig.store.index.entries(), 0);
+}
