@@ -76,6 +76,11 @@ impl CurrentSlots {
         self.len.load(Ordering::Relaxed) > MOST_SLOTS / 4 * 3
     }
 
+    /// Whether so much is in use that there may soon be no room for what deletes write, and for what is moved because of them.
+    pub(crate) fn is_nearly_full_for_deletes(&self) -> bool {
+        self.len.load(Ordering::Relaxed) > MOST_SLOTS / 16 * 13
+    }
+
     /// The present table.
     #[inline]
     pub(crate) fn load(&self) -> Guard<Arc<Slots>> {
@@ -104,10 +109,38 @@ impl CurrentSlots {
             }
             table[segment.base as usize..end].fill(Some(Arc::clone(segment)));
         }
+        // Nothing is there: it is room again.
+        while table.pop_if(|last| last.is_none()).is_some() {}
         self.len.store(table.len(), Ordering::Relaxed);
         let generation = old.generation + 1;
         // Before the new table: no address of it may be taken for one of the old table.
         self.generation.store(generation, Ordering::Release);
         self.current.store(Arc::new(Slots { generation, table }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::hash::memory::MemorySegment;
+
+    #[test]
+    fn slots_behind_the_last_segment_are_none() {
+        let segment = |id, base| {
+            let memory = MemorySegment::new(64, Arc::new(Budget::new(8 << 20)));
+            Segment::in_memory(id, base, 1, memory)
+        };
+        let slots = CurrentSlots::new();
+        let (first, last) = (segment(1, 0), segment(2, MOST_SLOTS as u32 / 8 * 7));
+        slots.change(&[], &[Arc::clone(&first), Arc::clone(&last)]);
+        assert!(slots.is_nearly_full() && slots.is_nearly_full_for_deletes());
+        slots.change(&[last], &[]);
+        assert!(!slots.is_nearly_full());
+        assert_eq!((slots.load().table.len(), slots.load().free(3)), (1, Some(1)));
+        slots.change(&[], &[segment(3, MOST_SLOTS as u32 / 16 * 12 + 7)]);
+        assert!(slots.is_nearly_full() && !slots.is_nearly_full_for_deletes());
+        slots.change(&[first], &[]);
+        assert_eq!(slots.load().segments().len(), 1);
     }
 }

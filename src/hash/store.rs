@@ -637,7 +637,7 @@ impl Engine for Store {
     }
 
     fn pressure_on_deletes(&self) -> u32 {
-        if self.is_full_for_deletes() || self.slots.is_nearly_full() {
+        if self.is_full_for_deletes() || self.slots.is_nearly_full_for_deletes() {
             return STOP;
         }
         self.upkeep_pressure()
