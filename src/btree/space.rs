@@ -184,6 +184,10 @@ impl Space {
                 let page = match last {
                     Some((at, len)) if at + len == self.end && at >= self.floor => {
                         self.remove_run(at);
+                        // It may be long enough, and not among those that were looked at.
+                        if len > count {
+                            self.insert_run(at + count, len - count);
+                        }
                         at
                     }
                     _ => self.end,
@@ -528,5 +532,22 @@ mod tests {
         assert_eq!(space.taken.len() as u64, COUNT, "no two are neighbours");
         space.roll_back();
         assert_eq!((space.taken(), space.free()), (0, COUNT));
+    }
+
+    /// The last run may be long enough and yet not among those that are looked at.
+    #[test]
+    fn the_rest_of_the_last_run_stays_free() {
+        let before = (0..LOOKED_AT as u64).map(|at| (10 + 3 * at, 2));
+        let behind = (0..LOOKED_AT as u64).map(|at| (300 + 2 * at, 1));
+        let free = before.chain(behind).chain([(430, 5)]).collect();
+        let mut space = Space::new(435, free);
+        space.take_from(300);
+        let free = space.free();
+        assert_eq!(space.place(2), None);
+        assert_eq!(space.take(2, 1), 430);
+        assert_eq!((space.free(), space.end()), (free - 2, 435));
+        assert!(space.is_free(432) && !space.is_free(431));
+        space.roll_back();
+        assert_eq!((space.free(), space.end()), (free, 435));
     }
 }
