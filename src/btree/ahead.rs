@@ -55,7 +55,7 @@ impl Ahead {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::IoSlice;
     use std::path::Path;
     use std::sync::{Arc, Mutex};
@@ -67,15 +67,24 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// A file that takes note of which pages are read.
+    /// A file that takes note of which pages are read, and has none of them in memory.
     #[derive(Debug)]
-    struct Noted {
+    pub(in crate::btree) struct Noted {
         inner: Arc<dyn File>,
         shares: bool,
         read: Mutex<Vec<std::ops::Range<u64>>>,
     }
 
     impl Noted {
+        pub(in crate::btree) fn new(inner: &Arc<dyn File>, shares: bool) -> Arc<Self> {
+            Arc::new(Self { inner: Arc::clone(inner), shares, read: Mutex::default() })
+        }
+
+        /// The pages that each read so far had, in units of 4096 bytes.
+        pub(in crate::btree) fn read(&self) -> Vec<std::ops::Range<u64>> {
+            self.read.lock().unwrap().clone()
+        }
+
         fn note(&self, start: u64, end: u64) {
             self.read.lock().unwrap().push(start / PAGE..end / PAGE);
         }
@@ -117,6 +126,9 @@ mod tests {
             self.note(range.start, range.end);
             self.inner.view(range)
         }
+        fn try_view(&self, _: std::ops::Range<u64>) -> Result<Option<View>> {
+            Ok(None)
+        }
         fn stats(&self) -> IoStats {
             self.inner.stats()
         }
@@ -127,7 +139,7 @@ mod tests {
         let path = Path::new("/tree");
         let inner = MemoryFs::new().create(path, Layer::Positional).unwrap();
         inner.allocate(40 * PAGE).unwrap();
-        let noted = Arc::new(Noted { inner: Arc::clone(&inner), shares, read: Mutex::default() });
+        let noted = Noted::new(&inner, shares);
         let cache = Arc::new(BlockCache::new(0));
         let (file, kept) = (Arc::clone(&noted), Kept::of_its_own(0));
         let file = PageFile::new(file, inner, path, 1, PAGE as usize, cache, kept);
@@ -137,8 +149,7 @@ mod tests {
             let leaf = ahead.read(&file, Pointer::new(page, 1, 1), &in_use).unwrap();
             assert_eq!(leaf.len() as u64, PAGE);
         }
-        let mut read = noted.read.lock().unwrap();
-        std::mem::take(&mut *read)
+        noted.read()
     }
 
     #[test]

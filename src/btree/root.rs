@@ -367,3 +367,67 @@ impl Drop for Root {
         self.file.kept.give(*self.kept.get_mut());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::ahead::tests::Noted;
+    use super::super::kept::Kept;
+    use super::super::node::{InnerBuilder, LeafBuilder, seal};
+    use super::*;
+    use crate::cache::BlockCache;
+    use crate::vfs::{Fs, Layer, MemoryFs};
+
+    /// A root in page 2 with the children `a`, which has the key "a", and `b`, in a file of 600 pages of which `free` are free.
+    fn tree(
+        page_size: usize,
+        [a, b]: [Pointer; 2],
+        free: &[(u64, u64)],
+        shares: bool,
+    ) -> (Arc<Noted>, Arc<Root>) {
+        let path = Path::new("/tree");
+        let inner = MemoryFs::new().create(path, Layer::Positional).unwrap();
+        inner.allocate(600 * page_size as u64).unwrap();
+        let put = |page: u64, bytes: &mut Vec<u8>| {
+            let offset = page * page_size as u64;
+            seal(bytes, 1, offset, 1);
+            inner.write_at(offset, bytes).unwrap();
+        };
+        for (at, key) in [(a, b"a"), (b, b"b")] {
+            let (mut leaf, mut bytes) = (LeafBuilder::new(page_size), Vec::new());
+            leaf.push(key, Stored::Inline(b"value"));
+            leaf.finish(&mut bytes);
+            put(at.page(), &mut bytes);
+        }
+        let (mut top, mut bytes) = (InnerBuilder::new(page_size, 1), Vec::new());
+        top.push_first(a);
+        top.push(b"b", b);
+        top.finish(&mut bytes);
+        put(2, &mut bytes);
+        let noted = Noted::new(&inner, shares);
+        let (cache, file) = (Arc::new(BlockCache::new(0)), Arc::clone(&noted));
+        let kept = Kept::of_its_own(0);
+        let file = PageFile::new(file, inner, path, 1, page_size, cache, kept);
+        let top = Some(Top { at: Pointer::new(2, 1, 1), level: 1 });
+        let space = Space::new(600, free.iter().copied().collect());
+        (noted, Root::new(1, top, Arc::new(file), &space).unwrap())
+    }
+
+    /// A checkpoint may be writing to the page between the leaves.
+    #[test]
+    fn leaves_that_are_read_together_are_copied_without_the_free_pages_between() {
+        for (shares, expected) in
+            [(false, [2..3, 3..6].to_vec()), (true, [2..3, 3..4, 5..6].to_vec())]
+        {
+            let leaves = [3, 5].map(|page| Pointer::new(page, 1, 1));
+            let (noted, root) = tree(4096, leaves, &[(4, 1)], shares);
+            let found = root.multi_get(&[b"a", b"b"], &BatchReader::new(1)).unwrap();
+            assert!(found.iter().all(|value| value.as_deref() == Some(b"value")));
+            let mut read = noted.read();
+            read.sort_unstable_by_key(|pages| pages.start);
+            read.dedup();
+            assert_eq!(read, expected);
+        }
+    }
+}

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{ReadRequest, View};
+use super::{File, ReadRequest, View};
 
 /// Requests that are no further apart than this are read together: a block that nobody asked for costs less
-/// than another read.
+/// than another read. Not in files that share their memory: somebody may be writing there.
 const GAP: u64 = 4 << 10;
 
 /// Requests are read together up to this many bytes.
@@ -56,7 +56,7 @@ pub(super) fn merge(requests: &[ReadRequest]) -> (Vec<Read>, Vec<usize>) {
         let next = &requests[at];
         if let Some(read) = reads.last_mut()
             && file(&read.request) == file(next)
-            && let Some(both) = joined(&read.request.range, &next.range)
+            && let Some(both) = joined(&read.request.range, &next.range, gap(&*next.file))
         {
             read.request.range = both;
             read.members.end = position + 1;
@@ -67,10 +67,15 @@ pub(super) fn merge(requests: &[ReadRequest]) -> (Vec<Read>, Vec<usize>) {
     (reads, sorted)
 }
 
-/// The range of both, if they are to be read together. `next` does not start before `read`.
-fn joined(read: &Range<u64>, next: &Range<u64>) -> Option<Range<u64>> {
+/// How far apart requests for a file may be that are read together.
+fn gap(file: &dyn File) -> u64 {
+    if file.shares() { 0 } else { GAP }
+}
+
+/// The range of both, if they are to be read together: they are no further apart than `gap`. `next` does not start before `read`.
+fn joined(read: &Range<u64>, next: &Range<u64>, gap: u64) -> Option<Range<u64>> {
     let both = read.start..read.end.max(next.end);
     let whole = read.start <= read.end && next.start <= next.end;
-    let near = next.start <= read.end.saturating_add(GAP);
+    let near = next.start <= read.end.saturating_add(gap);
     (whole && near && (both == *read || both.end - both.start <= LARGEST)).then_some(both)
 }

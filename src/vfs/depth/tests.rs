@@ -22,6 +22,7 @@ struct ColdFile {
     bad: Option<u64>,
     /// Reads of this byte panic.
     panics: Option<u64>,
+    shares: bool,
     pause: Duration,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
@@ -35,6 +36,7 @@ impl ColdFile {
             views: Mutex::default(),
             bad: None,
             panics: None,
+            shares: false,
             pause: Duration::ZERO,
             at_once: AtomicUsize::new(0),
             most_at_once: AtomicUsize::new(0),
@@ -76,6 +78,9 @@ impl File for ColdFile {
     }
     fn advise(&self, range: Range<u64>, hint: Hint) {
         self.inner.advise(range, hint);
+    }
+    fn shares(&self) -> bool {
+        self.shares
     }
     fn view(&self, range: Range<u64>) -> Result<View> {
         self.views.lock().unwrap().push(range.clone());
@@ -154,6 +159,16 @@ fn neighbours_are_read_together() {
     assert_eq!(read(&blocks), runs, "up to the largest read");
     let large = (0, 700 << 10);
     assert_eq!(read(&[large, large, (8, 9)]), [large], "what is larger anyway");
+}
+
+/// What lies between may be written to meanwhile, and the memory of a page cache must not be read then.
+#[test]
+fn what_lies_between_is_not_read_out_of_shared_memory() {
+    let reader = BatchReader::new(4);
+    let file = Arc::new(ColdFile { shares: true, ..ColdFile::new(in_memory()) });
+    let requests = requests(&file, [0..4096, 8192..12288, 12288..16384, 16385..16400]);
+    check(&requests, &reader.read(&requests));
+    assert_eq!(file.views(), [0..4096, 8192..16384, 16385..16400]);
 }
 
 #[test]
