@@ -321,17 +321,25 @@ impl PageFile {
         pages: &InUse,
         ahead: &mut Ahead,
     ) -> Result<View> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
         let cached = self.cached.get(at.page()).and_then(|(blocks, index)| blocks.peek(index));
-        let view = match cached {
-            Some(view) => view,
-            None => {
-                let view = ahead.read(self, at, pages)?;
-                self.check(&view, at)?;
-                view
-            }
-        };
+        let Some(view) = cached else { return self.read_anew(at, 0, pages, ahead) };
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.expect_level(&view, at, 0)?;
+        Ok(view)
+    }
+
+    /// The node at `at`, which must be one of `level`, as the file has it now, whatever is cached; a leaf with those behind it.
+    pub(super) fn read_anew(
+        &self,
+        at: Pointer,
+        level: u8,
+        pages: &InUse,
+        ahead: &mut Ahead,
+    ) -> Result<View> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let view = if level == 0 { ahead.read(self, at, pages)? } else { self.read(at)? };
+        self.check(&view, at)?;
+        self.expect_level(&view, at, level)?;
         Ok(view)
     }
 

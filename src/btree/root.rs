@@ -130,6 +130,15 @@ impl Root {
         }
     }
 
+    /// The same for those who want to know what the file has: nothing is cached for them, and nothing that is.
+    fn node_of_file(&self, at: Pointer, level: u8, ahead: &mut Ahead) -> Result<Node<'_>> {
+        if self.lent.is_some() {
+            return self.node(at, level);
+        }
+        self.expect_own(at, at.pages())?;
+        self.file.read_anew(at, level, &self.pages, ahead).map(Node::Own)
+    }
+
     /// The overflow value of `len` bytes at `at`.
     pub(super) fn overflow(&self, at: Pointer, len: u64) -> Result<Slice> {
         let bytes = OVERFLOW_HEADER as u64 + len;
@@ -137,9 +146,9 @@ impl Root {
         self.file.overflow(at, len)
     }
 
-    /// The same node, whose keys must be from `lower` on and below `upper`: so nobody who reads all of a damaged tree
-    /// comes to one of its nodes by two ways. It is checked though it was before, if it is lent: what its bytes became since then is to
-    /// get into no other node.
+    /// The node of [`node_past_cache`](Self::node_past_cache), whose keys must be from `lower` on and below `upper`: so nobody who reads all of
+    /// a damaged tree comes to one of its nodes by two ways. It is checked though it was before, if it is lent: what its bytes became since
+    /// then is to get into no other node.
     pub(super) fn node_between(
         &self,
         at: Pointer,
@@ -149,6 +158,30 @@ impl Root {
         ahead: &mut Ahead,
     ) -> Result<Node<'_>> {
         let node = self.node_past_cache(at, level, ahead)?;
+        self.expect_between(node, at, level, lower, upper)
+    }
+
+    /// The same, read from the file whatever is cached of it.
+    pub(super) fn node_of_file_between(
+        &self,
+        at: Pointer,
+        level: u8,
+        lower: &[u8],
+        upper: Option<&[u8]>,
+        ahead: &mut Ahead,
+    ) -> Result<Node<'_>> {
+        let node = self.node_of_file(at, level, ahead)?;
+        self.expect_between(node, at, level, lower, upper)
+    }
+
+    fn expect_between<'a>(
+        &self,
+        node: Node<'a>,
+        at: Pointer,
+        level: u8,
+        lower: &[u8],
+        upper: Option<&[u8]>,
+    ) -> Result<Node<'a>> {
         if let Node::Lent(bytes) = node {
             self.file.check_again(bytes, at)?;
         }

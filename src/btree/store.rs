@@ -847,6 +847,7 @@ impl Engine for Store {
                 Err(error) => return report.problems.push(error),
             },
         };
+        report.problems.extend(writer.check_meta().err());
         let subject = Subject { root, meta: *writer.meta(), unused: writer.space().list() };
         drop(writer);
         verify::verify(&subject, report);

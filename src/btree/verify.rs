@@ -114,7 +114,7 @@ impl Walk<'_> {
     /// Checks the node of `level` at `at` and what is below it; its keys are to be from `lower` on and below `upper`.
     fn node(&mut self, at: Pointer, level: u8, lower: &[u8], upper: Option<&[u8]>) -> Result<()> {
         self.meet(at, at.pages())?;
-        let node = self.root.node_between(at, level, lower, upper, &mut self.ahead)?;
+        let node = self.root.node_of_file_between(at, level, lower, upper, &mut self.ahead)?;
         if level == 0 {
             self.counts.leaves += 1;
             return self.leaf(Leaf::new(&node));

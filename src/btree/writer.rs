@@ -63,9 +63,14 @@ pub(super) fn open(
 ) -> Result<(Arc<dyn File>, usize, Meta)> {
     let path = path(dir);
     let file = open_needed(fs, &path, access, layer)?;
-    let read = |offset: u64, len: usize| Ok(file.view(offset..offset + len as u64)?.to_vec());
-    let (page_size, meta) = meta::find(&path, identity, file.len()?, read)?;
+    let (page_size, meta) = find_meta(&*file, &path, identity)?;
     Ok((file, page_size, meta))
+}
+
+/// What the meta pages of a file say: the size of a page, and what it holds.
+fn find_meta(file: &dyn File, path: &Path, identity: u64) -> Result<(usize, Meta)> {
+    let read = |offset: u64, len: usize| Ok(file.view(offset..offset + len as u64)?.to_vec());
+    meta::find(path, identity, file.len()?, read)
 }
 
 /// The way by which the file is written that is read by way of `file`: page faults of a mapping would cost more than
@@ -166,6 +171,26 @@ impl Writer {
     /// An error if it is unknown what the file holds.
     pub(super) fn check_known(&self) -> Result<()> {
         self.unknown.clone().map_or(Ok(()), Err)
+    }
+
+    /// An error if the meta pages do not say what the file holds, as they have it now. That is not asked while it is unknown.
+    pub(super) fn check_meta(&self) -> Result<()> {
+        if self.unknown.is_some() {
+            return Ok(());
+        }
+        let file = &*self.file;
+        let found = find_meta(&*file.file, file.path(), file.identity())?;
+        match found == (file.page_size(), self.meta) {
+            true => Ok(()),
+            false => {
+                let at = file.offset(self.meta.page());
+                Err(Error::corruption(
+                    file.path(),
+                    at,
+                    "the newest meta page is not what was written there",
+                ))
+            }
+        }
     }
 
     /// Makes the tree that `source` makes of `root`; ends early when it has taken `most_pages`. On an error nothing has

@@ -55,3 +55,25 @@ fn what_has_changed_since_it_was_read_gets_into_no_other_file() {
         }
     }
 }
+
+/// What has been read before, and is kept in memory, says nothing of the device.
+#[test]
+fn verify_reads_again_what_is_cached() {
+    for engine in ENGINES {
+        let (fs, mut dice) = (MemoryFs::new(), Dice::new(7));
+        let database = open(&fs).unwrap();
+        let keyspace = database.keyspace("main", options(engine).layer(Layer::Positional)).unwrap();
+        put(&keyspace, &mut dice, 1, u32::MAX).unwrap();
+        keyspace.compact().unwrap();
+        let value = keyspace.get(1500_u32.to_be_bytes()).unwrap().unwrap();
+        let files =
+            fs.files().into_iter().filter(|(path, _)| path.to_str().unwrap().contains("keyspaces"));
+        let found = files.into_iter().find_map(|(path, bytes)| {
+            let at = bytes.windows(value.len()).position(|window| *window == *value)?;
+            Some((path, at as u64))
+        });
+        let (path, at) = found.unwrap_or_else(|| panic!("{engine} has not written it"));
+        fs.corrupt(&path, at + 100, 1).unwrap();
+        assert!(!database.verify().unwrap().problems.is_empty(), "{engine}: verify finds nothing");
+    }
+}

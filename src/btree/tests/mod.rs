@@ -7,6 +7,7 @@ mod space;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -595,5 +596,30 @@ fn what_readers_keep_at_once_is_booked_once() {
         db.keyspace("tree", KeyspaceOptions::btree().layer(Layer::Positional)).unwrap();
         std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(read))));
         assert_eq!(kept(), alone);
+    }
+}
+
+/// What is known of the tree since it was opened says nothing of the page that the next opening reads.
+#[test]
+fn verify_reads_the_meta_page_again() {
+    for layer in [Layer::Positional, Layer::Mmap] {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let keyspace = db.keyspace("tree", KeyspaceOptions::btree().layer(layer)).unwrap();
+        for round in 0..4u8 {
+            keyspace.put("a", [round]).unwrap();
+            keyspace.persist().unwrap();
+            check_clean(&db);
+            let is_tree = |path: &Path| path.file_name().is_some_and(|name| name == "tree");
+            let (path, bytes) = fs.files().into_iter().find(|(path, _)| is_tree(path)).unwrap();
+            let generation =
+                |at: usize| u64::from_le_bytes(bytes[at + 24..at + 32].try_into().unwrap());
+            let newest = if generation(0) > generation(4096) { 0 } else { 4096 };
+            for at in [0, 40, 100, 120] {
+                fs.corrupt(&path, newest + at, 1).unwrap();
+                assert!(!db.verify().unwrap().problems.is_empty(), "{layer}: byte {at}");
+                fs.corrupt(&path, newest + at, 1).unwrap();
+            }
+        }
     }
 }
