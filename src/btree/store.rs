@@ -847,6 +847,10 @@ impl Engine for Store {
                 Err(error) => return report.problems.push(error),
             },
         };
+        // Closing puts such a one in its place.
+        if let Err(error) = root.top() {
+            return report.problems.push(error);
+        }
         report.problems.extend(writer.check_meta().err());
         let subject = Subject { root, meta: *writer.meta(), unused: writer.space().list() };
         drop(writer);

@@ -283,6 +283,7 @@ impl Writer {
         let written = write_meta(file, &meta, identity, page_size)
             .and_then(|()| confirm(file, &meta, identity, page_size));
         if let Err(error) = written {
+            self.space.roll_back();
             return Err(self.poison(&error));
         }
         self.meta = meta;
@@ -449,6 +450,7 @@ impl Writer {
             let error = Error::Poisoned { cause: "a panic while a tree was written".into() };
             self.host.poison(&error);
             self.unknown = Some(error);
+            self.space.roll_back();
         }
     }
 

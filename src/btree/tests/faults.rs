@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Dice, Model, check, check_clean, value_of};
 use crate::vfs::{Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, PowerCut, Times};
-use crate::{Database, ErrorKind, Keyspace, KeyspaceOptions};
+use crate::{Database, Error, ErrorKind, Keyspace, KeyspaceOptions, VerifyReport};
 
 const EIO: Errno = Errno::Raw(5);
 const ENOSPC: Errno = Errno::Raw(28);
@@ -153,6 +153,7 @@ fn after_a_failed_sync_nothing_is_written_any_more() {
         assert_eq!(error.kind(), ErrorKind::Poisoned);
         assert_eq!(keyspace.get("a").unwrap().unwrap(), vec![after; 5000]);
         wait_until(|| keyspace.persist().is_err());
+        check_clean(&db);
         drop(keyspace);
         drop(db);
         let db = open(&faults);
@@ -302,4 +303,34 @@ fn a_checkpoint_that_a_stop_overtakes_loses_nothing() {
     let db = open(&FaultFs::new(Arc::new(memory.fork())));
     check_clean(&db);
     assert_eq!(db.open_keyspace("tree").unwrap().count().unwrap(), 1001);
+}
+
+/// What a panic interrupts is undone in memory, too: nothing that is on the disk is damaged by it.
+#[test]
+fn after_a_panic_nothing_counts_as_damaged() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let db = open(&faults);
+    let keyspace = keyspace(&db);
+    keyspace.put("a", "b").unwrap();
+    keyspace.persist().unwrap();
+    keyspace.put("b", vec![7; 5000]).unwrap();
+    faults.arm(Fault { after: 1, ..fault(Operation::Write, Times::Once, Effect::Panic) });
+    assert_eq!(keyspace.persist().unwrap_err().kind(), ErrorKind::Poisoned);
+    faults.disarm();
+    check_clean(&db);
+}
+
+/// Verify may go on while another handle closes the database.
+#[test]
+fn a_tree_that_is_closed_is_not_damaged() {
+    let db = open(&FaultFs::new(Arc::new(MemoryFs::new())));
+    let keyspace = keyspace(&db);
+    keyspace.put("a", "b").unwrap();
+    keyspace.persist().unwrap();
+    let engine = &keyspace.target().engine;
+    engine.stop();
+    let mut report = VerifyReport::default();
+    engine.verify(&mut report);
+    let kinds: Vec<_> = report.problems.iter().map(Error::kind).collect();
+    assert_eq!(kinds, [ErrorKind::Closed]);
 }
