@@ -217,10 +217,7 @@ impl PageFile {
             lent.get(start..).and_then(|rest| rest.get(..at.pages() as usize * self.page_size));
         let bytes = bytes.ok_or_else(|| self.outside(at))?;
         if self.is_checked(at.page()) || planted(Bug::TrustLentBytes) {
-            // It was checked for the pointer that came here first.
-            if node::used(bytes) > bytes.len() {
-                return Err(self.damaged(at, "a pointer has fewer pages than the node it leads to"));
-            }
+            self.expect_all(bytes, at)?;
             self.expect_generation(at, node::generation(bytes))?;
         } else {
             self.check(bytes, at)?;
@@ -394,11 +391,20 @@ impl PageFile {
         Ok(())
     }
 
-    /// Checks the checksum of a node that may have been checked before.
+    /// Checks the checksum of a node that may have been checked before, and that all of it is there.
     pub(super) fn check_again(&self, bytes: &[u8], at: Pointer) -> Result<()> {
         match node::is_whole(bytes, self.identity, self.offset(at.page())) {
-            true => Ok(()),
+            true => self.expect_all(bytes, at),
             false => Err(self.damaged(at, "the checksum of a node does not match")),
+        }
+    }
+
+    /// An error unless `bytes` have all that is used of a node: it may have been checked for another pointer, with more pages.
+    #[inline]
+    fn expect_all(&self, bytes: &[u8], at: Pointer) -> Result<()> {
+        match node::used(bytes) <= bytes.len() {
+            true => Ok(()),
+            false => Err(self.damaged(at, "a pointer has fewer pages than the node it leads to")),
         }
     }
 
@@ -444,7 +450,10 @@ impl PageFile {
 
 #[cfg(test)]
 mod tests {
+    use super::super::node::{LeafBuilder, Stored};
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::vfs::{Fs, Layer, MemoryFs};
 
     #[test]
     fn every_page_has_a_place_of_its_own() {
@@ -455,5 +464,27 @@ mod tests {
             next = if at + 1 == len { (chunk + 1, 0) } else { (chunk, at + 1) };
         }
         assert!(Chunks::<()>::place(Pointer::MAX_PAGE - 1).0 < CHUNKS);
+    }
+
+    /// Two pointers lead to one node whose checksum is right for both, though one of them has fewer pages.
+    #[test]
+    fn a_pointer_that_is_too_short_is_refused_whoever_came_first() {
+        const PAGE: usize = 4096;
+        let path = Path::new("/tree");
+        let file = MemoryFs::new().create(path, Layer::Positional).unwrap();
+        let (mut leaf, mut bytes) = (LeafBuilder::new(PAGE), Vec::new());
+        leaf.push(&[b'k'; 5000], Stored::Inline(b"value"));
+        assert_eq!(leaf.finish(&mut bytes), 2);
+        node::seal(&mut bytes, 1, 2 * PAGE as u64, 1);
+        file.write_at(2 * PAGE as u64, &bytes).unwrap();
+        let (cache, kept) = (Arc::new(BlockCache::new(0)), Kept::of_its_own(0));
+        let file = PageFile::new(Arc::clone(&file), file, path, 1, PAGE, cache, kept);
+        let pages = InUse::all_but(4, std::iter::empty());
+        let read = |count| {
+            let at = Pointer::new(2, count, 1);
+            checksum::mended(|| file.leaf_past_cache(at, &pages, &mut Ahead::default()).map(drop))
+        };
+        read(2).unwrap();
+        assert_eq!(read(1).unwrap_err().kind(), ErrorKind::Corruption);
     }
 }
