@@ -28,7 +28,8 @@ pub(crate) fn check(
     }
     let parts = Parts::new(node, header)?;
     if header.level == 0 {
-        parts.check_records(value_is_possible)?;
+        let prefix_len = header.prefix_len;
+        parts.check_records(|record, at, node| value_is_possible(record, at, node, prefix_len))?;
     } else {
         parts.check_records(child_is_possible)?;
     }
@@ -36,11 +37,16 @@ pub(crate) fn check(
     Ok(header.level)
 }
 
-/// A leaf's record: its value's length, its pointer, and that its numbers are as short as they can be.
-fn value_is_possible(record: &LeafRecord, at: usize, node: &[u8]) -> bool {
+/// What a leaf of one record takes besides key and value, or a few bytes more.
+const ALONE: usize = PREFIX + 32;
+
+/// A leaf's record: its value's length, its pointer, that it has room in a leaf of its own, and that its numbers are as short as they
+/// can be.
+fn value_is_possible(record: &LeafRecord, at: usize, node: &[u8], prefix_len: usize) -> bool {
     let word = record.stored_word();
     let suffix = record.suffix();
     word >> 1 <= MAX_VALUE_LEN as u64
+        && ALONE + prefix_len + (record.end() - suffix.start) <= MAX_NODE_LEN
         && record.value(node).is_some()
         && suffix.start - at == varint::len(word) + varint::len(suffix.len() as u64)
 }
