@@ -11,7 +11,7 @@ use super::ahead::Ahead;
 use super::file::{Lent, Node, OVERFLOW_HEADER, PageFile};
 use super::in_use::InUse;
 use super::meta::Top;
-use super::node::{self, Inner, Leaf, Parts, Pointer, Stored};
+use super::node::{self, Inner, Leaf, MAX_NODE_LEN, Parts, Pointer, Stored};
 use super::space::Space;
 use crate::base::{Seqno, Slice};
 use crate::error::{Error, Result};
@@ -107,10 +107,19 @@ impl Root {
         }
     }
 
+    /// An error unless the tree has the pages of a node at `at`, and they are no more than a node can have.
+    #[inline]
+    fn expect_node(&self, at: Pointer) -> Result<()> {
+        match at.pages() as usize * self.file.page_size() <= MAX_NODE_LEN {
+            true => self.expect_own(at, at.pages()),
+            false => Err(self.file.damaged(at, "a pointer has more pages than the largest node")),
+        }
+    }
+
     /// The node at `at`, which must be one of `level`.
     #[inline]
     pub(super) fn node(&self, at: Pointer, level: u8) -> Result<Node<'_>> {
-        self.expect_own(at, at.pages())?;
+        self.expect_node(at)?;
         self.file.node(self.lent.as_ref(), at, level)
     }
 
@@ -123,7 +132,7 @@ impl Root {
     ) -> Result<Node<'_>> {
         match (&self.lent, level) {
             (None, 0) => {
-                self.expect_own(at, at.pages())?;
+                self.expect_node(at)?;
                 self.file.leaf_past_cache(at, &self.pages, ahead).map(Node::Own)
             }
             _ => self.node(at, level),
@@ -135,7 +144,7 @@ impl Root {
         if self.lent.is_some() {
             return self.node(at, level);
         }
-        self.expect_own(at, at.pages())?;
+        self.expect_node(at)?;
         self.file.read_anew(at, level, &self.pages, ahead).map(Node::Own)
     }
 
@@ -343,7 +352,7 @@ impl Root {
         missing: &[Pointer],
         reader: &BatchReader,
     ) -> Result<Vec<Node<'_>>> {
-        missing.iter().try_for_each(|&at| self.expect_own(at, at.pages()))?;
+        missing.iter().try_for_each(|&at| self.expect_node(at))?;
         let requests: Vec<ReadRequest> = missing.iter().map(|&at| self.file.request(at)).collect();
         let views = reader.read(&requests);
         let mut read = Vec::with_capacity(missing.len());
@@ -410,6 +419,7 @@ mod tests {
     use super::super::node::{InnerBuilder, LeafBuilder, seal};
     use super::*;
     use crate::cache::BlockCache;
+    use crate::error::ErrorKind;
     use crate::vfs::{Fs, Layer, MemoryFs};
 
     /// A root in page 2 with the children `a`, which has the key "a", and `b`, in a file of 600 pages of which `free` are free.
@@ -462,5 +472,27 @@ mod tests {
             read.dedup();
             assert_eq!(read, expected);
         }
+    }
+
+    /// A pointer may say that there is more, and many pointers that it is all there is.
+    #[test]
+    fn no_more_is_read_of_a_node_than_the_largest_has() {
+        const MOST: u64 = (512 << 10) / 4096;
+        let leaves = [3, 4].map(|page| Pointer::new(page, Pointer::MAX_PAGES, 1));
+        let expect_refused = |read: &dyn Fn(&Root) -> Result<()>| {
+            let (noted, root) = tree(64 << 10, leaves, &[], false);
+            assert_eq!(read(&root).unwrap_err().kind(), ErrorKind::Corruption);
+            assert!(
+                noted.read().iter().all(|pages| pages.end - pages.start <= MOST),
+                "{:?}",
+                noted.read()
+            );
+        };
+        expect_refused(&|root| root.get(b"a").map(drop));
+        expect_refused(&|root| root.multi_get(&[b"a", b"b"], &BatchReader::new(1)).map(drop));
+        let between = |root: &Root| {
+            root.node_between(leaves[0], 0, b"", None, &mut Ahead::default()).map(drop)
+        };
+        expect_refused(&between);
     }
 }

@@ -19,7 +19,7 @@ const LARGEST_FINE: usize = 64 << 10;
 const COARSE: u8 = 3;
 /// The largest node: what its offsets reach. Nodes that cannot be split, because they have one record or two
 /// separators, take much less.
-pub(super) const MAX_NODE_LEN: usize = LARGEST_FINE << COARSE;
+pub(crate) const MAX_NODE_LEN: usize = LARGEST_FINE << COARSE;
 
 /// How much of a node is asked for ahead.
 const SEARCHED: usize = 256;

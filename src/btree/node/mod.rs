@@ -56,7 +56,7 @@ mod staging;
 mod tests;
 
 pub(crate) use check::check;
-pub(crate) use header::{generation, is_whole, level, prefetch, seal, used};
+pub(crate) use header::{MAX_NODE_LEN, generation, is_whole, level, prefetch, seal, used};
 pub(crate) use inner::Inner;
 pub(crate) use inner_builder::InnerBuilder;
 pub(crate) use leaf::{Leaf, Parts, Stored, largest_inline};
