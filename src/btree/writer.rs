@@ -107,6 +107,8 @@ pub(super) struct Writer {
     /// Pages that are reserved on disk.
     reserved: u64,
     meta: Meta,
+    /// The number of the checkpoint that comes next.
+    generation: u64,
     /// The version of the last tree that was made.
     version: u64,
     /// Trees that may still be read, oldest first.
@@ -143,6 +145,7 @@ impl Writer {
             host,
             space,
             reserved: meta.pages,
+            generation: meta.generation + 1,
             meta,
             version: 0,
             roots: Vec::new(),
@@ -210,7 +213,7 @@ impl Writer {
             &self.file,
             &mut self.space,
             &mut self.reserved,
-            self.meta.generation + 1,
+            self.generation,
             self.version + 1,
         );
         let made = Rewrite::new(root, counts, source, &mut pages, most_pages, stop).run();
@@ -221,10 +224,17 @@ impl Writer {
                 Ok(made)
             }
             Err(error) => {
-                self.space.roll_back();
+                self.undo();
                 Err(error)
             }
         }
+    }
+
+    /// Undoes what was done for a checkpoint that has failed. What it has written to pages must not pass for what the next one is going to
+    /// write there: that has another number, for the same meta page.
+    fn undo(&mut self) {
+        self.space.roll_back();
+        self.generation += 2;
     }
 
     /// Makes a tree without records what the file holds, as of `seqno`: all pages of the last one are given up. Errors are
@@ -256,7 +266,7 @@ impl Writer {
     ) -> Result<Arc<Root>> {
         let made = self.rewrite(root, *counts, Source::Changes(changes), u64::MAX, stop)?;
         *counts = made.counts;
-        self.root(made.top, seqno).inspect_err(|_| self.space.roll_back())
+        self.root(made.top, seqno).inspect_err(|_| self.undo())
     }
 
     /// Makes a tree that has been made what the file holds. On an error nothing has changed since the last checkpoint,
@@ -274,7 +284,7 @@ impl Writer {
         let (meta, root) = match prepared {
             Ok(prepared) => prepared,
             Err((error, is_sync)) => {
-                self.space.roll_back();
+                self.undo();
                 return Err(if is_sync { self.poison(&error) } else { error });
             }
         };
@@ -283,9 +293,10 @@ impl Writer {
         let written = write_meta(file, &meta, identity, page_size)
             .and_then(|()| confirm(file, &meta, identity, page_size));
         if let Err(error) = written {
-            self.space.roll_back();
+            self.undo();
             return Err(self.poison(&error));
         }
+        self.generation = meta.generation + 1;
         self.meta = meta;
         self.space.commit();
         Ok(root)
@@ -311,7 +322,7 @@ impl Writer {
         if !planted(Bug::MetaBeforePages) {
             self.file.out.sync().map_err(|error| (error, true))?;
         }
-        let generation = self.meta.generation + 1;
+        let generation = self.generation;
         let pages = self.space.end();
         let Rewritten { top, counts, .. } = *made;
         let root = self.root(top, persisted).map_err(|error| (error, false))?;
@@ -338,7 +349,7 @@ impl Writer {
             &self.file,
             &mut self.space,
             &mut self.reserved,
-            self.meta.generation + 1,
+            self.generation,
             self.version,
         );
         pages.write_overflow(page, count, &list)?;
@@ -450,7 +461,7 @@ impl Writer {
             let error = Error::Poisoned { cause: "a panic while a tree was written".into() };
             self.host.poison(&error);
             self.unknown = Some(error);
-            self.space.roll_back();
+            self.undo();
         }
     }
 
