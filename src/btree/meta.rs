@@ -55,7 +55,7 @@ const READ: usize = CONFIRMED + CONFIRMED_LEN;
 const LEVELS: u8 = 64;
 
 /// No tree will ever have had so many checkpoints.
-const MOST_GENERATIONS: u64 = 1 << 56;
+pub(super) const MOST_GENERATIONS: u64 = 1 << 56;
 
 /// How many nodes and records there are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -211,7 +211,9 @@ impl Root {
             }
             inner.len()
         };
-        let is_inside = *lower <= first[..] && upper.is_none_or(|upper| last[..] < *upper);
+        // The child left of the first separator has a key, which is below it.
+        let is_above = if level == 0 { *lower <= first[..] } else { *lower < first[..] };
+        let is_inside = is_above && upper.is_none_or(|upper| last[..] < *upper);
         if len > 0 && !is_inside {
             return Err(self.file.damaged(at, "the node has a key that belongs into another one"));
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use super::changes::Changes;
 use super::file::{OVERFLOW_HEADER, PageFile};
-use super::meta::{self, Counts, FreeList, Meta};
+use super::meta::{self, Counts, FreeList, MOST_GENERATIONS, Meta};
 use super::node::Pointer;
 use super::rewrite::{Pages, Rewrite, Rewritten, Source, overflow_pages};
 use super::root::Root;
@@ -318,6 +318,7 @@ impl Writer {
         persisted: Seqno,
         reach: Seqno,
     ) -> Result<(Meta, Arc<Root>), (Error, bool)> {
+        self.expect_a_next_one().map_err(|error| (error, false))?;
         let free = self.write_free_list().map_err(|error| (error, false))?;
         if !planted(Bug::MetaBeforePages) {
             self.file.out.sync().map_err(|error| (error, true))?;
@@ -327,6 +328,13 @@ impl Writer {
         let Rewritten { top, counts, .. } = *made;
         let root = self.root(top, persisted).map_err(|error| (error, false))?;
         Ok((Meta { generation, persisted, reach, top, pages, free, counts }, root))
+    }
+
+    /// An error if no opening would take what is written with the next number.
+    fn expect_a_next_one(&self) -> Result<()> {
+        let what = "no checkpoint can follow the one that the meta page names";
+        let is_possible = self.generation < MOST_GENERATIONS;
+        is_possible.then_some(()).ok_or_else(|| Error::corruption(self.file.path(), 24, what))
     }
 
     fn write_free_list(&mut self) -> Result<Option<FreeList>> {

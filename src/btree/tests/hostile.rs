@@ -343,6 +343,13 @@ fn inner_nodes_that_lead_astray() {
         first.children.truncate(first.separators.len() + 1);
         forger.set_first_inner(1, &first);
     });
+    forge("a separator that is the one above", &sample, |forger| {
+        let mut root = forger.inner(forger.top().at);
+        let mut second = forger.inner(root.children[1]);
+        second.separators[0].clone_from(&root.separators[0]);
+        root.children[1] = forger.put_inner(root.children[1], 1, &second);
+        forger.set_root(2, &root);
+    });
     forge("a separator that is not between those above", &sample, |forger| {
         let mut first = forger.inner(forger.inner(forger.top().at).children[0]);
         *first.separators.last_mut().unwrap() = b"z".to_vec();
@@ -578,4 +585,29 @@ fn meta_pages_that_lie() {
         forger.meta.top = Some(Top { at, level: 2 });
     });
     forge("no root", &sample, |forger| forger.meta.top = None);
+}
+
+/// A checkpoint that no opening would take is not made.
+#[test]
+fn the_last_generation_stays_the_last() {
+    for below in 1..5 {
+        let mut forger = Forger::new(&sample());
+        forger.meta.generation = (1 << 56) - below;
+        forger.meta.free = None;
+        let at = forger.top().at;
+        let root = forger.inner(at);
+        forger.set_root(2, &root);
+        let fs = forger.finish();
+        let db = open(&fs).unwrap();
+        let keyspace = db.open_keyspace("tree").unwrap();
+        for round in 0..5u8 {
+            let _ = keyspace.put("more", [round]);
+            let _ = keyspace.persist();
+            let db = open(&fs.fork()).unwrap();
+            assert!(
+                db.open_keyspace("tree").unwrap().get(key(1000)).unwrap().is_some(),
+                "{below}, {round}"
+            );
+        }
+    }
 }
