@@ -320,6 +320,8 @@ impl Writer {
     ) -> Result<(Meta, Arc<Root>), (Error, bool)> {
         self.expect_a_next_one().map_err(|error| (error, false))?;
         let free = self.write_free_list().map_err(|error| (error, false))?;
+        // What the file holds back finds room or not, before it is asked what is safe.
+        self.file.out.flush().map_err(|error| (error, false))?;
         if !planted(Bug::MetaBeforePages) {
             self.file.out.sync().map_err(|error| (error, true))?;
         }
@@ -448,6 +450,7 @@ impl Writer {
     /// Makes all that was written safe from power loss, before the file is reached in another way.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.check_known()?;
+        self.file.out.flush()?;
         self.file.out.sync().map_err(|error| self.poison(&error))
     }
 

@@ -377,3 +377,36 @@ fn a_page_of_a_checkpoint_that_failed_does_not_pass_for_one_of_the_next() {
     }
     assert!(found > 0, "both were written to the same pages");
 }
+
+/// Over a page cache most of a checkpoint reaches the system only when it is synced. That there is no room for it says nothing of what is
+/// safe.
+#[test]
+fn a_full_disk_under_a_page_cache_is_no_failed_sync() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let layer = Layer::BlockCache { block_size: 16 << 10, pages: 16 };
+    let cached = || KeyspaceOptions::btree().layer(layer);
+    let db = open(&faults);
+    let keyspace = db.keyspace("tree", cached()).unwrap();
+    for round in 0..4u8 {
+        keyspace.put("a", vec![round; 5000]).unwrap();
+        faults.arm(fault(Operation::Write, Times::Always, Effect::Fail(ENOSPC)));
+        assert_eq!(keyspace.persist().unwrap_err().kind(), ErrorKind::NoSpace);
+        check_clean(&db);
+        faults.disarm();
+        keyspace.persist().unwrap();
+    }
+    // What confirms the checkpoint is still in the cache.
+    faults.arm(fault(Operation::Write, Times::Always, Effect::Fail(ENOSPC)));
+    let changed = db.keyspace("tree", KeyspaceOptions::btree().layer(Layer::Positional));
+    assert_eq!(changed.unwrap_err().kind(), ErrorKind::NoSpace);
+    faults.disarm();
+    keyspace.put("b", "c").unwrap();
+    keyspace.persist().unwrap();
+    check_clean(&db);
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&faults);
+    let keyspace = db.open_keyspace("tree").unwrap();
+    assert_eq!(keyspace.get("a").unwrap().unwrap(), vec![3; 5000]);
+    assert_eq!(keyspace.get("b").unwrap().unwrap(), *b"c");
+}
