@@ -168,13 +168,23 @@ impl<'a> Pages<'a> {
             let page_size = self.file.page_size() as u64;
             let growth = (end / GROWTH_SHARE).max(GROWTH / page_size);
             // If there is no room for so much, there may be for what is needed.
-            let grown = self.file.out.allocate((end + growth) * page_size).map(|()| end + growth);
-            *self.reserved = match grown {
-                Ok(grown) => grown,
-                Err(_) => self.file.out.allocate(end * page_size).map(|()| end)?,
+            *self.reserved = match self.allocate(end + growth) {
+                Ok(()) => end + growth,
+                Err(_) => self.allocate(end).map(|()| end)?,
             };
         }
         Ok(())
+    }
+
+    /// Reserves room for the first `end` pages. If there is not so much, what was there is given back: others need the last of a full disk.
+    fn allocate(&self, end: u64) -> Result<()> {
+        let PageFile { file, out, .. } = self.file;
+        let whole = self.file.offset(end).next_multiple_of(out.alignment() as u64);
+        out.allocate(whole).inspect_err(|_| {
+            if let Err(error) = file.truncate(self.file.offset(*self.reserved)) {
+                log::warn!("{} stays longer than it need be: {error}", file.path().display());
+            }
+        })
     }
 
     /// Writes what has been gathered.

@@ -1,8 +1,8 @@
 //! How much room the file takes, and when it is given back.
 
 use super::{Dice, check, check_clean, keyspace, open};
-use crate::vfs::MemoryFs;
-use crate::{Database, Keyspace, KeyspaceOptions};
+use crate::vfs::{Layer, MemoryFs};
+use crate::{Database, ErrorKind, Keyspace, KeyspaceOptions};
 
 const RECORD: u64 = 116;
 
@@ -350,4 +350,40 @@ fn no_page_is_lost_by_lists_of_any_length() {
     }
     keyspace.persist().unwrap();
     check_clean(&db);
+}
+
+/// Room is reserved ahead, more than is needed at once: not the last of a disk, which others need.
+#[test]
+fn what_finds_no_room_keeps_none() {
+    for layer in [Layer::Positional, Layer::Mmap, Layer::BlockCache { block_size: 4096, pages: 64 }]
+    {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let options = KeyspaceOptions::btree().log(false).layer(layer);
+        let keyspace = db.keyspace("tree", options).unwrap();
+        let put =
+            |from: u64, count: u64| (from..from + count).for_each(|number| put(&keyspace, number));
+        put(0, 1000);
+        keyspace.persist().unwrap();
+        keyspace.compact().unwrap();
+        let used = || fs.files().iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        let before = used();
+        fs.quota(Some(before + (600 << 10)));
+        // A little of it.
+        put(1000, 500);
+        keyspace.persist().unwrap();
+        let little = used();
+        assert!(little <= before + 300 * RECORD * 4, "{layer}: {before}, then {little} bytes");
+        // More than there is.
+        let mut written = 1500_u64;
+        while written < 10_000 && keyspace.put(format!("{written:016}"), [7; 100]).is_ok() {
+            written += 1;
+        }
+        assert_eq!(keyspace.persist().unwrap_err().kind(), ErrorKind::NoSpace);
+        assert!(used() <= little, "{layer}: {little}, then {} bytes", used());
+        fs.quota(None);
+        keyspace.persist().unwrap();
+        assert_eq!(keyspace.count().unwrap(), written);
+        check_clean(&db);
+    }
 }
