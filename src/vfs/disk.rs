@@ -11,6 +11,7 @@ use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -78,7 +79,11 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// A file or directory that is locked until this is dropped.
-struct Lock(fs::File);
+struct Lock {
+    file: fs::File,
+    /// The process that took it.
+    process: u32,
+}
 
 impl Lock {
     fn take(file: fs::File, access: Access) -> Result<Self, TryLockError> {
@@ -86,7 +91,7 @@ impl Lock {
             Access::Write => file.try_lock(),
             Access::Read => file.try_lock_shared(),
         }
-        .map(|()| Self(file))
+        .map(|()| Self { file, process: process::id() })
     }
 
     /// The same for a directory; `None` where the file system does not lock these.
@@ -105,8 +110,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        // A process that was forked from the one that took it shares the lock, and has no say in it.
+        if self.process != process::id() {
+            return;
+        }
         // Closing would not be enough: a process that is just being started by another thread has the file, too.
-        if let Err(error) = self.0.unlock() {
+        if let Err(error) = self.file.unlock() {
             log::debug!("a lock is let go when its file is closed: {error}");
         }
     }

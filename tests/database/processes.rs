@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use turbidite::{Database, Keyspace, KeyspaceOptions};
+use turbidite::{Database, ErrorKind, Keyspace, KeyspaceOptions, Layer};
 
 use crate::setup::{ENGINES, files_below, options};
 
@@ -139,6 +139,23 @@ fn child_that_forks() {
     in_a_fork(|| assert!(database.clone().close().is_err()));
     drop(keyspaces);
     database.close().unwrap();
+    check(&path, 2);
+    // A cursor over what is mapped keeps the lock of a database that is closed. The lock is this process's, too.
+    let (database, keyspaces) = open(path.to_str().unwrap());
+    let mapped = KeyspaceOptions::btree().layer(Layer::Mmap);
+    let mapped = database.keyspace("mapped", mapped).unwrap();
+    fill(&mapped, 4);
+    mapped.persist().unwrap();
+    let mut cursor = mapped.cursor().unwrap();
+    cursor.seek_to_first().unwrap();
+    drop((mapped, keyspaces));
+    database.close().unwrap();
+    let mut cursor = Some(cursor);
+    let is_locked = || Database::open(&path).is_err_and(|error| error.kind() == ErrorKind::Locked);
+    assert!(is_locked());
+    in_a_fork(|| drop(cursor.take()));
+    assert!(is_locked());
+    drop(cursor);
     check(&path, 2);
 }
 
