@@ -14,7 +14,6 @@ use super::flight::Flight;
 use super::frames::{Blank, Pin};
 use super::policy::Victim;
 use super::{Key, PageCache};
-use crate::error::{Error, Result};
 
 /// How many write-backs one search for frames makes beyond one for each frame, when others dirty pages as fast.
 const MORE_WRITE_BACKS: usize = 16;
@@ -36,8 +35,6 @@ pub(super) struct Claim<'a> {
     pages: Range<u64>,
     flight: Arc<Flight>,
     blanks: Vec<Blank<'a>>,
-    /// What those who wait are told.
-    error: Option<Error>,
 }
 
 impl PageCache {
@@ -64,18 +61,13 @@ impl PageCache {
             return Claimed::Present;
         }
         let pages = pages.start..end;
-        Claimed::Mine(Claim { cache: self, file, pages, flight, blanks: Vec::new(), error: None })
+        Claimed::Mine(Claim { cache: self, file, pages, flight, blanks: Vec::new() })
     }
 }
 
 impl<'a> Claim<'a> {
     pub(super) fn pages(&self) -> Range<u64> {
         self.pages.clone()
-    }
-
-    /// Does a step of what the claim is for. Its error is given to those who wait, too.
-    pub(super) fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        step(self).inspect_err(|error| self.error = Some(error.clone()))
     }
 
     /// Gets frames for the claimed pages, or for as many of the first of them as there are frames that
@@ -143,6 +135,6 @@ impl Drop for Claim<'_> {
             directory.flights.remove(&Key { file: self.file, page });
         }
         drop(directory);
-        self.flight.land(self.error.take());
+        self.flight.land();
     }
 }

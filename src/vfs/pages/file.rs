@@ -147,7 +147,7 @@ impl PagedFile {
             }
             // The last page of a long read is read on its own, by and by.
             let end = if is_long { page + 1 } else { pages.end };
-            let Some(claim) = self.claim(page..end)? else {
+            let Some(claim) = self.claim(page..end) else {
                 if let Some(pin) = self.hit_surely(page) {
                     let len = (self.block() - at).min(rest.len());
                     pin.read(at, &mut rest[..len]);
@@ -176,12 +176,15 @@ impl PagedFile {
     }
 
     /// Claims the first of `pages` and the missing ones behind it. Otherwise waits until it is worth looking
-    /// again.
-    fn claim(&self, pages: Range<u64>) -> Result<Option<Claim<'_>>> {
+    /// again: what others meet with is nothing to who waits.
+    fn claim(&self, pages: Range<u64>) -> Option<Claim<'_>> {
         match self.cache.claim(self.backing.id, pages) {
-            Claimed::Present => Ok(None),
-            Claimed::Elsewhere(flight) => flight.wait().map(|()| None),
-            Claimed::Mine(claim) => Ok(Some(claim)),
+            Claimed::Present => None,
+            Claimed::Elsewhere(flight) => {
+                flight.wait();
+                None
+            }
+            Claimed::Mine(claim) => Some(claim),
         }
     }
 
@@ -193,14 +196,13 @@ impl PagedFile {
         if let [blank] = claim.blanks()
             && end - start == 1
         {
-            let outcome = backing.read_pages(start, block, blank.bytes_mut());
-            claim.attempt(|_| outcome)?;
+            backing.read_pages(start, block, blank.bytes_mut())?;
             if let Some(pin) = claim.publish(false).pop() {
                 return Ok(Loaded::Frame(pin));
             }
         }
         let mut bytes = Bounce::new((end - start) as usize * block);
-        claim.attempt(|_| backing.read_pages(start, block, &mut bytes))?;
+        backing.read_pages(start, block, &mut bytes)?;
         for (blank, page) in claim.blanks().iter_mut().zip(bytes.chunks_exact(block)) {
             blank.bytes_mut().copy_from_slice(page);
         }
@@ -217,7 +219,7 @@ impl PagedFile {
             if let Some(pin) = self.hit(page, at) {
                 return Ok(pin.lend(at, len));
             }
-            if let Some(claim) = self.claim(page..page + 1)? {
+            if let Some(claim) = self.claim(page..page + 1) {
                 return Ok(match self.load(claim)? {
                     Loaded::Frame(pin) => pin.lend(at, len),
                     Loaded::Run(bytes) => View::from(bytes[at..at + len].to_vec()),
@@ -256,23 +258,18 @@ impl PagedFile {
         Ok(())
     }
 
-    /// Claims pages to write to. An error that somebody else met is nothing to the writer.
-    fn claim_for_write(&self, pages: Range<u64>) -> Option<Claim<'_>> {
-        self.claim(pages).unwrap_or(None)
-    }
-
     /// Writes the whole pages from `first` on that are missing, with one call past the cache; how many bytes.
     fn write_around(&self, first: u64, bytes: &[u8]) -> Result<usize> {
         let whole = (bytes.len() >> self.shift) as u64;
-        let Some(mut claim) = self.claim_for_write(first..first + whole) else { return Ok(0) };
+        let Some(claim) = self.claim(first..first + whole) else { return Ok(0) };
         let run = (claim.pages().end - first) as usize * self.block();
-        claim.attempt(|_| self.backing.write_pages(first, self.block(), &bytes[..run]))?;
+        self.backing.write_pages(first, self.block(), &bytes[..run])?;
         Ok(run)
     }
 
     /// Writes to a page that was missed; how many bytes. What of the page is not overwritten is read first.
     fn write_missing(&self, page: u64, at: usize, bytes: &[u8]) -> Result<usize> {
-        let Some(mut claim) = self.claim_for_write(page..page + 1) else { return Ok(0) };
+        let Some(mut claim) = self.claim(page..page + 1) else { return Ok(0) };
         let (backing, block) = (&self.backing, self.block());
         let fill = |target: &mut [u8]| {
             if bytes.len() < block {
@@ -283,17 +280,13 @@ impl PagedFile {
         };
         claim.reserve();
         if let [blank] = claim.blanks() {
-            let outcome = fill(blank.bytes_mut());
-            let frame = blank.index();
-            claim.attempt(|_| outcome)?;
-            backing.note_dirty(page, frame);
+            fill(blank.bytes_mut())?;
+            backing.note_dirty(page, blank.index());
             claim.publish(true);
         } else {
             let mut whole = Bounce::new(block);
-            claim.attempt(|_| {
-                fill(&mut whole)?;
-                backing.write_pages(page, block, &whole)
-            })?;
+            fill(&mut whole)?;
+            backing.write_pages(page, block, &whole)?;
         }
         Ok(bytes.len())
     }

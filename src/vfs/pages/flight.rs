@@ -4,35 +4,31 @@
 
 use std::sync::PoisonError;
 
-use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A read or write that is under way.
+/// A read or write that is under way. What came of it is for who carries it out: it may be of other pages, too.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
-    landed: Mutex<Option<Result<()>>>,
+    landed: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Flight {
-    fn landed(&self) -> MutexGuard<'_, Option<Result<()>>> {
+    fn landed(&self) -> MutexGuard<'_, bool> {
         self.landed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it, with the error it met.
-    pub(super) fn land(&self, error: Option<Error>) {
-        *self.landed() = Some(error.map_or(Ok(()), Err));
+    /// Ends it.
+    pub(super) fn land(&self) {
+        *self.landed() = true;
         self.changed.notify_all();
     }
 
-    /// Waits for the end. Without an error the page may be in a frame now, or not: look again.
-    pub(super) fn wait(&self) -> Result<()> {
+    /// Waits for the end. The page may be in a frame then, or not: look again.
+    pub(super) fn wait(&self) {
         let mut landed = self.landed();
-        loop {
-            match &*landed {
-                Some(outcome) => return outcome.clone(),
-                None => landed = self.changed.wait(landed).unwrap_or_else(PoisonError::into_inner),
-            }
+        while !*landed {
+            landed = self.changed.wait(landed).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -67,6 +67,54 @@ impl File for Blocks {
     }
 }
 
+/// A file of which one byte cannot be read.
+#[derive(Debug)]
+struct Bad {
+    inner: Arc<dyn File>,
+    byte: u64,
+}
+
+impl File for Bad {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.inner.truncate(len)
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.inner.allocate(len)
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        // Long enough for others to wait for it.
+        thread::yield_now();
+        if (offset..offset + buffer.len() as u64).contains(&self.byte) {
+            return Err(Error::io("read", self.path(), Some(offset), EIO.into()));
+        }
+        self.inner.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.inner.write_at(offset, bytes)
+    }
+    fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.inner.write_vectored_at(offset, parts)
+    }
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+    fn advise(&self, range: Range<u64>, hint: Hint) {
+        self.inner.advise(range, hint);
+    }
+    fn view(&self, range: Range<u64>) -> Result<View> {
+        self.inner.view(range)
+    }
+    fn stats(&self) -> IoStats {
+        self.inner.stats()
+    }
+}
+
 fn cache(pages: usize) -> Arc<PageCache> {
     PageCache::new(BLOCK, pages).unwrap()
 }
@@ -555,29 +603,72 @@ fn id(cache: &PageCache) -> Key {
     Key { file: *cache.directory().files.keys().next().unwrap(), page: 0 }
 }
 
+/// Somebody else's error may be that of another page, or of another call: each reader has its own.
 #[test]
-fn all_who_wait_for_a_failed_read_are_told() {
-    let fs = MemoryFs::new();
+fn who_waits_for_a_failed_read_tries_for_themselves() {
+    let memory = MemoryFs::new();
+    let fs = FaultFs::new(Arc::new(memory));
     let cache = cache(8);
     let file = filled(&fs, 8, &cache);
-    let claim::Claimed::Mine(mut claim) = cache.claim(id(&cache).file, 2..4) else { panic!() };
+    let wait = |claim: claim::Claim<'_>, outcomes: [(usize, Option<ErrorKind>); 3]| {
+        thread::scope(|scope| {
+            let file = &file;
+            let readers = outcomes.map(|(page, _)| scope.spawn(move || view(file, page)));
+            // The map has it twice, the claim once; each reader once when it waits.
+            let key = Key { page: 2, ..id(&cache) };
+            let flight = Arc::clone(&cache.directory().flights[&key]);
+            while Arc::strong_count(&flight) < 1 + 3 + readers.len() {
+                thread::yield_now();
+            }
+            drop(flight);
+            drop(claim);
+            for (reader, (page, error)) in readers.into_iter().zip(outcomes) {
+                match (reader.join().unwrap(), error) {
+                    (Ok(view), None) => assert_eq!(view[0], page as u8),
+                    (outcome, error) => assert_eq!(outcome.err().map(|error| error.kind()), error),
+                }
+            }
+        });
+    };
+    let claim = || match cache.claim(id(&cache).file, 2..4) {
+        claim::Claimed::Mine(claim) => claim,
+        _ => panic!("they are missing"),
+    };
+    wait(claim(), [(2, None), (3, None), (2, None)]);
+    file.advise(0..u64::MAX, Hint::DontNeed);
+    fs.arm(Fault { times: Times::Always, ..Fault::new(Operation::Read, Effect::Fail(EIO)) });
+    wait(claim(), [(2, Some(ErrorKind::Io)), (3, Some(ErrorKind::Io)), (2, Some(ErrorKind::Io))]);
+    fs.disarm();
+    assert_eq!(view(&file, 3).unwrap()[0], 3);
+}
+
+/// A page that cannot be read fails those who want it, and not those who want its neighbour.
+#[test]
+fn a_bad_page_is_the_error_of_who_wants_it() {
+    let fs = MemoryFs::new();
+    let cache = cache(64);
+    drop(filled(&fs, 64, &cache));
+    let inner = fs.open(Path::new("a"), Access::Write, Layer::default()).unwrap();
+    let bad = Arc::new(Bad { inner, byte: 5 * BLOCK as u64 });
+    let file = PagedFile::new(bad, Arc::clone(&cache)).unwrap();
     thread::scope(|scope| {
-        let file = &file;
-        let readers = [2, 3, 2].map(|page| scope.spawn(move || view(file, page)));
-        // The map has it twice, the claim once; each reader once when it waits.
-        let key = Key { page: 2, ..id(&cache) };
-        let flight = Arc::clone(&cache.directory().flights[&key]);
-        while Arc::strong_count(&flight) < 1 + 3 + readers.len() {
-            thread::yield_now();
-        }
-        let outcome = claim.attempt(|_| Err::<(), _>(Error::Closed));
-        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Closed);
-        drop(claim);
-        for reader in readers {
-            assert_eq!(reader.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        for _ in 0..2 {
+            let file = &file;
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let mut all = vec![0; 16 * BLOCK];
+                    assert_eq!(file.read_at(0, &mut all).unwrap_err().kind(), ErrorKind::Io);
+                    file.advise(0..u64::MAX, Hint::DontNeed);
+                }
+            });
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    assert_eq!(view(file, 6).unwrap()[0], 6);
+                    file.advise(0..u64::MAX, Hint::DontNeed);
+                }
+            });
         }
     });
-    assert_eq!(view(&file, 3).unwrap()[0], 3);
 }
 
 #[test]
