@@ -281,7 +281,8 @@ impl Fragments {
 impl Fragment<'_> {
     /// The newest number that is not above `at`; 0 if there is none.
     pub(crate) fn newest(&self, at: Seqno) -> Seqno {
-        self.seqnos.iter().copied().find(|&seqno| seqno <= at).unwrap_or(0)
+        let newer = self.seqnos.partition_point(|&seqno| seqno > at);
+        self.seqnos.get(newer).copied().unwrap_or(0)
     }
 }
 

@@ -125,6 +125,10 @@ impl Manifest {
         if !version.is_countable() {
             return Err(Error::corruption(path, 0, "there cannot be so many bytes or entries"));
         }
+        // What is newer than all that is published, no merge may leave out: each of many range tombstones, for each piece.
+        if version.tables().any(|table| table.meta.largest_seqno > numbers.persisted) {
+            return Err(Error::corruption(path, 0, "a table has writes that are not persisted"));
+        }
         let mut ids = HashSet::new();
         let tables = version.tables().map(|table| table.meta.id);
         if !tables.chain(version.values.files().map(|file| file.id())).all(|id| ids.insert(id)) {
@@ -515,6 +519,20 @@ mod tests {
     }
 
     #[test]
+    fn writes_that_are_not_persisted_are_in_no_table() {
+        let home = sample::home();
+        for (seqno, right) in [(5, true), (6, false), (MAX_SEQNO, false)] {
+            let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+            let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
+            let numbers = Numbers { persisted: 5, next_id: 10 };
+            let table = sample::table(&home, 4, (b"a", b"b"), 100, seqno);
+            edits.append(&encode(numbers, &[], &[(NEWEST, table)]), Vec::new).unwrap();
+            let opened = Manifest::open(&home, DATABASE).map(drop).map_err(|error| error.kind());
+            assert_eq!(opened, if right { Ok(()) } else { Err(crate::ErrorKind::Corruption) });
+        }
+    }
+
+    #[test]
     fn figures_that_cannot_be_added_up_are_damage() {
         let home = sample::home();
         let opened = |figure: u64| {
@@ -698,7 +716,7 @@ mod tests {
         // Two flushes, and a table of a deeper level: level, id, length, entries, tombstones, numbers, keys.
         let table = |level: u8, id: u8| vec![level, id, 9, 2, 0, id, id, 1, b'a', 1, b'z'];
         let edit =
-            |tables: &[Vec<u8>]| [&[3, 9, 0, tables.len() as u8][..], &tables.concat()].concat();
+            |tables: &[Vec<u8>]| [&[7, 9, 0, tables.len() as u8][..], &tables.concat()].concat();
         let snapshot = edit(&[table(6, 2)]);
         let fs = Arc::clone(&home.fs);
         let mut edits = EditLog::create(fs, &home.dir, old, DATABASE, &snapshot).unwrap();
@@ -708,9 +726,9 @@ mod tests {
             version.runs().iter().map(|run| (run.place.level, run.place.run)).collect()
         };
         assert_eq!(places(&version), [(0, 7), (0, 4), (6, 0)]);
-        assert_eq!((manifest.persisted(), manifest.take_id()), (3, 9));
+        assert_eq!((manifest.persisted(), manifest.take_id()), (7, 9));
         manifest.make_writable(&home).unwrap();
-        let edit = Edit { persisted: 5, removed: vec![4], added: Vec::new() };
+        let edit = Edit { persisted: 8, removed: vec![4], added: Vec::new() };
         let version = version.with(&edit.removed, &edit.added).unwrap();
         manifest.record(&edit, &version).unwrap();
         let error = EditLog::read(&*home.fs, &home.dir, old).unwrap_err();
