@@ -15,13 +15,16 @@
 //! heads are equal.
 //!
 //! Invariants of a parsed block: it has an entry, and heads, slots and prefix lie inside it. All else is
-//! checked when it is used, so that a hostile block gives [`Damage`] or false data, and no panic.
+//! checked when it is used, so that a hostile block gives [`Damage`] or false data, and no panic. An entry ends before the
+//! next one begins and its key is no longer than one may be, so that who walks over a block of any bytes copies no more than a
+//! key for each entry, and the block once.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::Damage;
 use crate::base::{Trailer, varint};
+use crate::options::MAX_KEY_LEN;
 
 /// The bytes at the end that say where everything is.
 pub(super) const TAIL: usize = 9;
@@ -52,7 +55,7 @@ impl Layout {
         let [c0, c1, c2, c3, p0, p1, p2, p3, width] = *tail;
         let count = u32::from_le_bytes([c0, c1, c2, c3]) as usize;
         let prefix_len = u32::from_le_bytes([p0, p1, p2, p3]) as usize;
-        if count == 0 || !matches!(width, 2 | 4) {
+        if count == 0 || prefix_len > MAX_KEY_LEN || !matches!(width, 2 | 4) {
             return None;
         }
         let prefix_end = body.len();
@@ -142,9 +145,15 @@ impl<'a> Block<'a> {
     // processor waits.
     #[inline(always)]
     pub(super) fn entry(&self, index: usize) -> Result<Entry<'a>, Damage> {
-        self.decode(self.start(index)).ok_or(Damage("an entry does not fit its block"))
+        let Layout { count, heads, prefix, prefix_end, .. } = self.layout;
+        let end = if index + 1 < count { self.start(index + 1) } else { heads };
+        let most = MAX_KEY_LEN - (prefix_end - prefix);
+        let fits = |entry: &Entry<'_>| entry.value.end <= end && entry.suffix.len() <= most;
+        let entry = self.decode(self.start(index)).filter(fits);
+        entry.ok_or(Damage("an entry does not fit its block"))
     }
 
+    /// What starts at `start`, as far as it goes.
     #[inline(always)]
     fn decode(&self, start: usize) -> Option<Entry<'a>> {
         let entries = &self.bytes[..self.layout.heads];
@@ -234,6 +243,7 @@ pub(super) fn head(suffix: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::block_builder::BlockBuilder;
+    use super::super::block_cursor::BlockCursor;
     use super::*;
     use crate::base::Kind;
 
@@ -274,6 +284,50 @@ mod tests {
         for len in 0..TAIL {
             assert!(Block::parse(&whole[..len]).is_err());
         }
+    }
+
+    /// What comes of a walk over all entries.
+    fn walk(bytes: Vec<u8>) -> Result<usize, Damage> {
+        let mut cursor = BlockCursor::new();
+        cursor.set(bytes.into())?;
+        cursor.seek_to_first()?;
+        let mut entries = 0;
+        while cursor.is_valid() {
+            entries += 1;
+            cursor.next()?;
+        }
+        Ok(entries)
+    }
+
+    #[test]
+    fn entries_that_overlap_are_damage() {
+        // Each key goes on to one common end: as they are, all together are a quarter of a gigabyte and more.
+        let (count, end) = (15_000, 62_000);
+        let mut bytes = Vec::new();
+        for index in 1..=count {
+            varint::put(&mut bytes, end - 3 * index);
+        }
+        bytes.resize(end as usize, 0);
+        varint::put(&mut bytes, 0);
+        varint::put(&mut bytes, Trailer::new(1, Kind::Put).bits());
+        bytes.resize(bytes.len() + HEAD * count as usize, 0);
+        let slots = (0..count as u16).flat_map(|index| (3 * index).to_le_bytes());
+        bytes.extend(slots);
+        bytes.extend_from_slice(&(count as u32).to_le_bytes());
+        bytes.extend_from_slice(&[0, 0, 0, 0, 2]);
+        assert!(walk(bytes).is_err());
+    }
+
+    #[test]
+    fn keys_that_are_too_long_are_damage() {
+        let key = |len| vec![b'k'; len];
+        let two = |len| walk(block(&[b"a", &key(len)]));
+        assert_eq!(two(MAX_KEY_LEN), Ok(2));
+        assert!(two(MAX_KEY_LEN + 1).is_err());
+        let prefixed = |len| walk(block(&[&key(len - 1), &key(len)]));
+        assert_eq!(prefixed(MAX_KEY_LEN), Ok(2));
+        assert!(prefixed(MAX_KEY_LEN + 1).is_err(), "with the prefix");
+        assert!(walk(block(&[&key(MAX_KEY_LEN + 1)])).is_err(), "the prefix alone");
     }
 
     #[test]
