@@ -18,7 +18,7 @@ use super::compaction::merge::{Output, write_tables};
 use super::compaction::parts::{Outcome, Parts};
 use super::compaction::retention::Retention;
 use super::cursor::{PartCursor, RunCursor};
-use super::state::State;
+use super::state::Basis;
 use super::table::{ReadMode, last_below};
 use super::tree::Tree;
 use super::values::Moves;
@@ -33,7 +33,7 @@ const WORTH_A_THREAD: u64 = 4 << 20;
 
 /// What is merged, and how. All parts see the same.
 struct Merging {
-    state: Arc<State>,
+    basis: Basis,
     inputs: Vec<Arc<TableFile>>,
     /// All range tombstones of theirs.
     deleted: Vec<RangeTombstone>,
@@ -81,7 +81,7 @@ impl Merging {
 
     /// The keys of a part at which tables of the next level begin, if there is one in which tables have no keys in common.
     fn tables_below(&self, part: usize) -> Vec<Vec<u8>> {
-        let [run] = self.state.version.level(self.place.level + 1) else { return Vec::new() };
+        let [run] = self.basis.version.level(self.place.level + 1) else { return Vec::new() };
         let smallest = self.inputs.iter().map(|table| &table.meta.smallest).min();
         let largest = self.inputs.iter().map(|table| &table.meta.largest).max();
         let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
@@ -117,7 +117,7 @@ impl Tree {
     /// Merges tables into new ones for `place`, which end at `bounds`; `None` if told to stop.
     pub(super) fn merge(
         &self,
-        state: &Arc<State>,
+        basis: &Basis,
         inputs: &[Arc<TableFile>],
         place: Place,
         (moves, bounds): (Moves, Vec<Vec<u8>>),
@@ -126,7 +126,7 @@ impl Tree {
         let cuts = cuts(inputs, self.shape().table_bytes, threads)?;
         let count = cuts.len() + 1;
         let merging = Merging {
-            state: Arc::clone(state),
+            basis: basis.clone(),
             inputs: inputs.to_vec(),
             deleted: range_tombstones(inputs)?,
             place,
@@ -150,7 +150,7 @@ impl Tree {
         let Outcome { done, is_whole } = parts.finish();
         let tables = done.concat();
         if !matches!(is_whole, Ok(true)) {
-            self.discard(state, &tables);
+            self.discard(basis, &tables);
         }
         if let Err(error @ Error::Poisoned { .. }) = &is_whole {
             // It ended by a panic, though in a thread that reads or writes for it.
@@ -171,9 +171,9 @@ impl Tree {
         part: usize,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Tables>> {
-        let Merging { state, place, .. } = merging;
+        let Merging { basis, place, .. } = merging;
         let ids: HashSet<u64> = merging.inputs.iter().map(|table| table.meta.id).collect();
-        let behind = state.version.behind(*place);
+        let behind = basis.version.behind(*place);
         let is_merged = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
         let is_deepest =
             |key: &[u8]| behind.iter().all(|run| run.table_for(key).is_none_or(is_merged));
@@ -210,7 +210,7 @@ impl Tree {
             end: to,
             next_id: &mut || self.take_id(),
             valve,
-            values: self.placement(&state.version.values, merging.moves).through(valve),
+            values: self.placement(&basis.version.values, merging.moves).through(valve),
             aside: merging.aside("turbidite-write"),
             stopped: is_stopped,
         };

@@ -15,6 +15,8 @@ mod read_trigger;
 mod state;
 mod status;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 mod tree;
 pub(crate) mod values;
 pub(crate) mod version;

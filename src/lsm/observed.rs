@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::compaction::claims::Claim;
 use super::compaction::policy::{Choice, Work};
 use super::load::Loaded;
-use super::state::State;
+use super::state::{Basis, State};
 use super::tree::Tree;
 use super::values::Moves;
 use super::version::{Run, TableFile, Version};
@@ -20,20 +20,20 @@ impl Tree {
     /// Does what was chosen, and gives the claim to it back; false if told to stop.
     pub(super) fn compact_claimed(
         &self,
-        (state, choice): (Arc<State>, Choice),
+        (basis, choice): (Basis, Choice),
         claim: Claim,
         moves: Moves,
     ) -> Result<bool> {
         let kind = match choice.work {
-            Work::Move if self.are_packed_otherwise(&state.version, &choice) => JobKind::Merge,
+            Work::Move if self.are_packed_otherwise(&basis.version, &choice) => JobKind::Merge,
             Work::Move => JobKind::Move,
             Work::Merge => JobKind::Merge,
             Work::Drop => JobKind::Drop,
         };
         let mut job =
-            self.observer().begin(kind, inputs(&state.version, &choice), Some(choice.level));
-        let result = self.compact_choice(&state, &choice, moves, &mut job);
-        drop((claim, choice, state));
+            self.observer().begin(kind, inputs(&basis.version, &choice), Some(choice.level));
+        let result = self.compact_choice(&basis, &choice, moves, &mut job);
+        drop((claim, choice, basis));
         job.end(result)
     }
 
@@ -76,7 +76,7 @@ pub(super) fn range<'a>(
 
 /// Takes note of tables that a job wrote to a level, and of the value files that came with them: those that `since` does not
 /// have.
-pub(super) fn wrote(job: &mut Job, since: &State, level: usize, tables: &[Arc<TableFile>]) {
+pub(super) fn wrote(job: &mut Job, since: &Basis, level: usize, tables: &[Arc<TableFile>]) {
     let shares = tables.iter().flat_map(|table| &table.values);
     let new = shares.filter(|share| since.version.values.file(share.file.id()).is_none());
     let values: BTreeMap<u64, u64> = new.map(|share| (share.file.id(), share.file.len())).collect();

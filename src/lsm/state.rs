@@ -46,7 +46,20 @@ pub(super) struct Clearing {
     pub(super) loads: Vec<Loaded>,
 }
 
+/// The tables that a job begins with. Memtables are no part of it: it would keep them in memory until it ends.
+#[derive(Clone, Debug)]
+pub(super) struct Basis {
+    pub(super) version: Arc<Version>,
+    /// The number of the last clear before.
+    pub(super) cleared: Seqno,
+}
+
 impl State {
+    /// The tables that the manifest names.
+    pub(super) fn basis(&self) -> Basis {
+        Basis { version: Arc::clone(&self.version), cleared: self.cleared }
+    }
+
     /// A state without loads.
     pub(super) fn new(memtables: Memtables, version: Version) -> Self {
         let (loads, earlier, version) = (Vec::new(), Earlier::default(), Arc::new(version));

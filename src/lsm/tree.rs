@@ -26,7 +26,7 @@ use super::load::{Loaded, SortedLoad};
 use super::observed;
 use super::ranges::Uncovered;
 use super::read_trigger::ReadTrigger;
-use super::state::State;
+use super::state::{Basis, State};
 use super::table::{TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
 use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
@@ -200,12 +200,11 @@ impl Tree {
 
     /// Whether a compaction is due that could begin now.
     pub(super) fn is_compaction_due(&self) -> bool {
-        self.claims.see(|held| self.due(&self.state.load(), held).is_some())
+        self.claims.see(|held| self.due(&self.state.load().version, held).is_some())
     }
 
     /// What is due and not in the way of what is `held`.
-    fn due(&self, state: &State, held: &Held) -> Option<(Choice, Wanted)> {
-        let version = &state.version;
+    fn due(&self, version: &Version, held: &Held) -> Option<(Choice, Wanted)> {
         let shape = self.shape();
         policy::next(&*self.policy, version, &shape, held)
             .or_else(|| {
@@ -224,12 +223,12 @@ impl Tree {
             })
     }
 
-    /// The next compaction, with the state that it is about, and its claim.
-    fn claim_compaction(&self) -> Option<((Arc<State>, Choice), Claim)> {
+    /// The next compaction, with the tables that it is about, and its claim.
+    fn claim_compaction(&self) -> Option<((Basis, Choice), Claim)> {
         self.claims.claim(|held| {
-            let state = self.state.load_full();
-            let (choice, wanted) = self.due(&state, held)?;
-            Some(((state, choice), wanted))
+            let basis = self.state.load().basis();
+            let (choice, wanted) = self.due(&basis.version, held)?;
+            Some(((basis, choice), wanted))
         })
     }
 
@@ -291,11 +290,11 @@ impl Tree {
         loop {
             let mut is_due = false;
             let claimed = self.claims.claim(|_| {
-                let state = self.state.load_full();
-                let choice = self.policy.everything(&state.version)?;
+                let basis = self.state.load().basis();
+                let choice = self.policy.everything(&basis.version)?;
                 is_due = true;
-                let wanted = Wanted::by(&choice, &state.version);
-                Some(((state, choice), wanted))
+                let wanted = Wanted::by(&choice, &basis.version);
+                Some(((basis, choice), wanted))
             });
             match claimed {
                 Some((claimed, claim)) => return self.compact_claimed(claimed, claim, Moves::All),
@@ -344,16 +343,17 @@ impl Tree {
         };
         let tables = write_tables(&mut cursor, &mut retention, |_| false, &mut output)?;
         let Some(tables) = tables else { return Ok(()) };
+        let basis = state.basis();
         if let Err(error) = self.context.host.sync_log(last) {
-            self.discard(state, &tables);
+            self.discard(&basis, &tables);
             return Err(error);
         }
-        observed::wrote(job, state, 0, &tables);
+        observed::wrote(job, &basis, 0, &tables);
         let place = self.place(0, Into::Newest);
         let added = tables.into_iter().map(|table| (place, table)).collect();
         let edit = Edit { persisted: last, removed: Vec::new(), added };
         let pop = |state: &mut State, _| state.memtables.forget_up_to(last);
-        if self.install_written(state, edit, pop)? {
+        if self.install_written(&basis, edit, pop)? {
             job.done();
             self.persisted.fetch_max(last, Ordering::Release);
         }
@@ -401,7 +401,7 @@ impl Tree {
         let added = load.run.tables().iter().map(|table| (place, Arc::clone(table))).collect();
         let edit = Edit { persisted: load.seqno, removed: Vec::new(), added };
         job.put(observed::range(level, load.run.tables()));
-        if self.install(state, edit, |state, _| _ = state.loads.pop())? {
+        if self.install(&state.basis(), edit, |state, _| _ = state.loads.pop())? {
             job.done();
             self.persisted.fetch_max(load.seqno, Ordering::Release);
         }
@@ -446,7 +446,7 @@ impl Tree {
     /// Does what is due and installs the result; false if told to stop.
     pub(super) fn compact_choice(
         &self,
-        state: &Arc<State>,
+        basis: &Basis,
         choice: &Choice,
         moves: Moves,
         job: &mut Job,
@@ -454,25 +454,25 @@ impl Tree {
         let place = self.place(choice.level, choice.into);
         let removed: Vec<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         let is_installed = match choice.work {
-            Change::Move if !self.are_packed_otherwise(&state.version, choice) => {
+            Change::Move if !self.are_packed_otherwise(&basis.version, choice) => {
                 let added = choice.inputs.iter().map(|table| (place, Arc::clone(table))).collect();
                 job.put(observed::range(choice.level, &choice.inputs));
-                if self.install(state, Edit { persisted: 0, removed, added }, |_, _| {})? {
+                if self.install(basis, Edit { persisted: 0, removed, added }, |_, _| {})? {
                     job.done();
                 }
                 return Ok(true);
             }
-            Change::Drop => self.drop_tables(state, removed)?,
+            Change::Drop => self.drop_tables(basis, removed)?,
             Change::Move | Change::Merge => {
-                let Some(tables) = self.write_anew(state, choice, place, moves)? else {
+                let Some(tables) = self.write_anew(basis, choice, place, moves)? else {
                     return Ok(false);
                 };
-                observed::wrote(job, state, choice.level, &tables);
+                observed::wrote(job, basis, choice.level, &tables);
                 if planted(Bug::RemoveInputsEarly) {
                     choice.inputs.iter().for_each(|t| drop(self.home.fs.remove(&t.path())));
                 }
                 let added = tables.into_iter().map(|table| (place, table)).collect();
-                self.install_written(state, Edit { persisted: 0, removed, added }, |_, _| {})?
+                self.install_written(basis, Edit { persisted: 0, removed, added }, |_, _| {})?
             }
         };
         // If a clear came first, the manifest names the inputs until it has that.
@@ -497,7 +497,7 @@ impl Tree {
     /// Writes new tables for `place` of what is due; `None` if told to stop.
     fn write_anew(
         &self,
-        state: &Arc<State>,
+        basis: &Basis,
         choice: &Choice,
         place: Place,
         moves: Moves,
@@ -505,13 +505,13 @@ impl Tree {
         // Between tables that could be moved there may be others: none of the new ones reaches from one to the next.
         let together = if choice.work == Change::Move { 1 } else { choice.inputs.len().max(1) };
         let bounds =
-            if moves == Moves::All { Vec::new() } else { self.bounds_of(&state.version, choice) };
+            if moves == Moves::All { Vec::new() } else { self.bounds_of(&basis.version, choice) };
         let mut tables = Vec::new();
         for inputs in choice.inputs.chunks(together) {
-            match self.merge(state, inputs, place, (moves, bounds.clone())) {
+            match self.merge(basis, inputs, place, (moves, bounds.clone())) {
                 Ok(Some(written)) => tables.extend(written),
                 other => {
-                    self.discard(state, &tables);
+                    self.discard(basis, &tables);
                     return other;
                 }
             }
@@ -521,9 +521,9 @@ impl Tree {
 
     /// Drops tables, with all that is in them, for readers to come: those who see what has been written so far, and
     /// no more, go on seeing it for as long as they hold it. False if a clear came first.
-    fn drop_tables(&self, state: &State, removed: Vec<u64>) -> Result<bool> {
+    fn drop_tables(&self, basis: &Basis, removed: Vec<u64>) -> Result<bool> {
         let edit = Edit { persisted: 0, removed, added: Vec::new() };
-        self.install(state, edit, |state, version| {
+        self.install(basis, edit, |state, version| {
             let before = State { version, ..state.clone() };
             // Not before: snapshots are taken while the manifest is written.
             let to = self.context.visibility.published() + 1;
@@ -553,11 +553,11 @@ impl Tree {
         Placement::new(&self.home, sources, moves, shortest, file_bytes)
     }
 
-    /// Removes tables that were written since a state and will not be installed, and the value files that came with them.
-    /// The value files of that state may be needed, also if a clear has come since.
+    /// Removes tables that were written since then and will not be installed, and the value files that came with them.
+    /// The value files of before may be needed, also if a clear has come since.
     pub(super) fn discard<'a>(
         &self,
-        since: &State,
+        since: &Basis,
         tables: impl IntoIterator<Item = &'a Arc<TableFile>>,
     ) {
         for table in tables {
@@ -644,11 +644,11 @@ impl Tree {
         }
     }
 
-    /// Records a change of the version, which began with the state `since`, and lets readers see it; `change` is
+    /// Records a change of the version, which began with the tables `since`, and lets readers see it; `change` is
     /// given the version of before. False if nothing has changed because all has been taken away since then.
     fn install(
         &self,
-        since: &State,
+        since: &Basis,
         edit: Edit,
         change: impl FnOnce(&mut State, Arc<Version>),
     ) -> Result<bool> {
@@ -678,7 +678,7 @@ impl Tree {
     /// The same for an edit that adds tables which have just been written: they are removed if nothing has changed.
     fn install_written(
         &self,
-        since: &State,
+        since: &Basis,
         edit: Edit,
         change: impl FnOnce(&mut State, Arc<Version>),
     ) -> Result<bool> {
@@ -897,20 +897,24 @@ impl Engine for Tree {
         if let Err(error) = checked {
             report.problems.push(error);
         }
-        let state = self.state.load_full();
-        for table in state.tables() {
+        // Without the state, whose memtables would stay in memory until all has been read.
+        let (version, tables) = {
+            let state = self.state.load();
+            report.entries += state.memtables.entries();
+            (Arc::clone(&state.version), state.tables().cloned().collect::<Vec<_>>())
+        };
+        for table in &tables {
             report.files += 1;
             report.bytes += table.meta.len;
             report.entries += table.meta.entries;
-            let mut references = References::new(&state.version, table);
+            let mut references = References::new(&version, table);
             let mut apart = |key: &[u8], bytes: &[u8]| references.check(key, bytes);
             let checked = table.table().and_then(|open| open.verify(&mut apart));
             if let Err(error) = checked.and_then(|()| references.finish()) {
                 report.problems.push(error);
             }
         }
-        verify_files(&state.version.values, report);
-        report.entries += state.memtables.entries();
+        verify_files(&version.values, report);
     }
 
     fn active_bytes(&self) -> usize {
