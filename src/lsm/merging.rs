@@ -114,7 +114,7 @@ impl Merging {
 }
 
 impl Tree {
-    /// Merges tables into new ones for `place`, which end at `bounds`; `None` if told to stop.
+    /// Merges tables into new ones for `place`, which end at `bounds`; `None` if told to stop, or in vain.
     pub(super) fn merge(
         &self,
         basis: &Basis,
@@ -161,8 +161,11 @@ impl Tree {
 
     /// Does parts of a merge until none is left.
     fn merge_parts(&self, parts: &Parts<Merging, Tables>) {
-        let is_stopped = || self.jobs().is_stopping() || parts.gives_up();
-        parts.work(|merging, part| self.merge_part(merging, part, &is_stopped));
+        parts.work(|merging, part| {
+            let is_stopped =
+                || self.jobs().is_stopping() || parts.gives_up() || self.is_in_vain(&merging.basis);
+            self.merge_part(merging, part, &is_stopped)
+        });
     }
 
     fn merge_part(

@@ -1,7 +1,7 @@
 //! Tests of the tree by itself, whose commit path and background threads are the test's.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::tree::Tree;
 use crate::base::{Kind, Seqno};
@@ -33,6 +33,13 @@ impl Rig {
 
     fn next(&self) -> Seqno {
         self.context.visibility.published() + 1
+    }
+
+    /// Has all that there is cleared.
+    fn clear(&self) {
+        let seqno = self.next();
+        self.tree.as_clear().unwrap().clear(seqno - 1, seqno);
+        self.context.visibility.publish(seqno);
     }
 
     /// Puts keys, which become a table.
@@ -70,5 +77,24 @@ fn a_compaction_keeps_no_memtable() {
     }
     rig.tree.settle().unwrap();
     assert!(rig.tree.stats().compactions > 0);
+    rig.tree.stop();
+}
+
+#[test]
+fn what_a_clear_took_away_is_in_no_compactions_way() {
+    let rig = Rig::new(2);
+    let (time, begun) = (Duration::from_secs(4), Instant::now());
+    rig.begin_compaction(time);
+    rig.clear();
+    (0..4).for_each(|_| rig.flush());
+    while rig.tree.stats().compactions == 0 {
+        assert!(begun.elapsed() < time, "the compaction of what was cleared has to end first");
+        thread::yield_now();
+    }
+    // That one ends before it has written anything.
+    let syncs = rig.faults.calls(Operation::Sync);
+    rig.tree.settle().unwrap();
+    assert!(begun.elapsed() >= time);
+    assert_eq!((rig.faults.calls(Operation::Sync), rig.tree.stats().compactions), (syncs, 1));
     rig.tree.stop();
 }

@@ -200,7 +200,22 @@ impl Tree {
 
     /// Whether a compaction is due that could begin now.
     pub(super) fn is_compaction_due(&self) -> bool {
-        self.claims.see(|held| self.due(&self.state.load().version, held).is_some())
+        self.claims.see(|held| {
+            let basis = self.present(held);
+            self.due(&basis.version, held).is_some()
+        })
+    }
+
+    /// The tables there are, and what is held of them.
+    fn present(&self, held: &mut Held) -> Basis {
+        let basis = self.state.load().basis();
+        held.go_on_since(basis.cleared);
+        basis
+    }
+
+    /// Whether nothing comes of what began with these tables, because a clear has taken them away.
+    pub(super) fn is_in_vain(&self, since: &Basis) -> bool {
+        self.state.load().cleared != since.cleared
     }
 
     /// What is due and not in the way of what is `held`.
@@ -226,7 +241,7 @@ impl Tree {
     /// The next compaction, with the tables that it is about, and its claim.
     fn claim_compaction(&self) -> Option<((Basis, Choice), Claim)> {
         self.claims.claim(|held| {
-            let basis = self.state.load().basis();
+            let basis = self.present(held);
             let (choice, wanted) = self.due(&basis.version, held)?;
             Some(((basis, choice), wanted))
         })
@@ -289,8 +304,8 @@ impl Tree {
     fn compact_everything(&self) -> Result<bool> {
         loop {
             let mut is_due = false;
-            let claimed = self.claims.claim(|_| {
-                let basis = self.state.load().basis();
+            let claimed = self.claims.claim(|held| {
+                let basis = self.present(held);
                 let choice = self.policy.everything(&basis.version)?;
                 is_due = true;
                 let wanted = Wanted::by(&choice, &basis.version);
@@ -390,10 +405,10 @@ impl Tree {
     }
 
     fn take_in_place(&self, state: &State, load: &Loaded, job: &mut Job) -> Result<()> {
-        let claimed = self.claims.claim(|_| {
-            let version = Arc::clone(&self.state.load().version);
+        let claimed = self.claims.claim(|held| {
+            let basis = self.present(held);
             let tables = load.run.tables();
-            let (level, into) = self.policy.place(&version, tables, &self.shape());
+            let (level, into) = self.policy.place(&basis.version, tables, &self.shape());
             Some(((level, into), Wanted::place(level, tables)))
         });
         let (level, into) = claimed.as_ref().map_or((0, Into::Newest), |(found, _claim)| *found);
@@ -443,7 +458,7 @@ impl Tree {
         }
     }
 
-    /// Does what is due and installs the result; false if told to stop.
+    /// Does what is due and installs the result, unless a clear has come meanwhile; false if told to stop.
     pub(super) fn compact_choice(
         &self,
         basis: &Basis,
@@ -465,7 +480,7 @@ impl Tree {
             Change::Drop => self.drop_tables(basis, removed)?,
             Change::Move | Change::Merge => {
                 let Some(tables) = self.write_anew(basis, choice, place, moves)? else {
-                    return Ok(false);
+                    return Ok(self.is_in_vain(basis));
                 };
                 observed::wrote(job, basis, choice.level, &tables);
                 if planted(Bug::RemoveInputsEarly) {
@@ -494,7 +509,7 @@ impl Tree {
         others.flat_map(Run::tables).any(|table| ids.contains(&table.meta.id))
     }
 
-    /// Writes new tables for `place` of what is due; `None` if told to stop.
+    /// Writes new tables for `place` of what is due; `None` if told to stop, or in vain.
     fn write_anew(
         &self,
         basis: &Basis,

@@ -9,7 +9,8 @@
 //! The rectangles are those of Kim et al., *Compaction with (key range x level) locks*, and so are the larger *extents* that
 //! they are measured against: one compaction at a time, as in LevelDB, or one for each range of keys over all levels.
 //!
-//! A claim ends when it is dropped, also by a panic.
+//! A claim ends when it is dropped, also by a panic. One that is older than a clear counts no more: nothing comes of what is done
+//! under it.
 //!
 //! Thread safety: everything may be called from any thread.
 //!
@@ -19,6 +20,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use super::policy::Choice;
+use crate::base::Seqno;
 use crate::lsm::version::{Run, TableFile, Version};
 use crate::options::CompactionLock;
 use crate::planted::{Bug, planted};
@@ -59,6 +61,8 @@ pub(crate) struct Claims {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     extent: CompactionLock,
+    /// The number of the last clear; what was claimed before it is not here any more.
+    cleared: Seqno,
     claims: Vec<(u64, Wanted)>,
     /// The number of the next claim.
     next: u64,
@@ -95,6 +99,14 @@ impl Wanted {
 }
 
 impl Held {
+    /// Goes on with what there is since a clear, which comes to nothing if it was claimed before.
+    pub(crate) fn go_on_since(&mut self, cleared: Seqno) {
+        if cleared > self.cleared {
+            self.cleared = cleared;
+            self.claims.clear();
+        }
+    }
+
     /// Whether a claim to `wanted` would be given.
     pub(crate) fn leaves_free(&self, wanted: &Wanted) -> bool {
         let meet = |a: &Rectangle, b: &Rectangle| match self.extent {
@@ -132,10 +144,10 @@ impl Claims {
     /// of the tree is still there when the claim begins.
     pub(crate) fn claim<T>(
         self: &Arc<Self>,
-        wish: impl FnOnce(&Held) -> Option<(T, Wanted)>,
+        wish: impl FnOnce(&mut Held) -> Option<(T, Wanted)>,
     ) -> Option<(T, Claim)> {
         let mut held = self.lock();
-        let (thing, wanted) = wish(&held)?;
+        let (thing, wanted) = wish(&mut held)?;
         if !held.leaves_free(&wanted) {
             return None;
         }
@@ -148,8 +160,8 @@ impl Claims {
     }
 
     /// What `look` makes of what is claimed now.
-    pub(crate) fn see<T>(&self, look: impl FnOnce(&Held) -> T) -> T {
-        look(&self.lock())
+    pub(crate) fn see<T>(&self, look: impl FnOnce(&mut Held) -> T) -> T {
+        look(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -230,6 +242,20 @@ mod tests {
                 expected
             );
         }
+    }
+
+    #[test]
+    fn what_was_claimed_before_a_clear_is_in_nobodys_way() {
+        let claims = Claims::new(CompactionLock::Database);
+        let go_on = |cleared| claims.see(|held| held.go_on_since(cleared));
+        let before = claim(&claims, &[(0, 0, 9)]).unwrap();
+        go_on(7);
+        let since = claim(&claims, &[(0, 0, 9)]).unwrap();
+        drop(before);
+        go_on(7);
+        assert!(claim(&claims, &[(0, 0, 9)]).is_none());
+        drop(since);
+        assert!(claim(&claims, &[(0, 0, 9)]).is_some());
     }
 
     #[test]
