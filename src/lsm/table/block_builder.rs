@@ -68,6 +68,12 @@ impl BlockBuilder {
         self.len_with(self.prefix_after(key), 1, added)
     }
 
+    /// The bytes that are kept of the entries with one more, whose keys are whole until the block is full.
+    #[inline]
+    pub(super) fn kept_after(&self, key: &[u8], value: &[u8]) -> usize {
+        self.bytes.len() + key.len() + value.len()
+    }
+
     #[inline]
     pub(super) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         self.prefix = self.prefix_after(key);

@@ -38,6 +38,12 @@ const POINTS_SHARE: u64 = 10;
 /// The largest block size; more would only slow reads down.
 const MAX_BLOCK_SIZE: usize = 16 << 20;
 
+/// The entries of a block may be kept with keys of so many bytes, whatever the block size, until those are stripped of what they share,
+const KEPT_WHOLE: usize = 256 << 10;
+
+/// and of so many times the block size.
+const KEPT_SHARE: usize = 4;
+
 /// How tables are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TableOptions {
@@ -90,6 +96,8 @@ pub(crate) struct TableBuilder {
     out: Appender,
     identity: u64,
     block_size: usize,
+    /// A block is ended, too, when its entries take so many bytes with whole keys.
+    most_kept: usize,
     block: BlockBuilder,
     packing: Packing,
     dictionary: Vec<u8>,
@@ -131,10 +139,12 @@ impl TableBuilder {
     /// # Errors
     /// `Unsupported` if the compression was not compiled in.
     pub(crate) fn new(file: Arc<dyn File>, identity: u64, options: &TableOptions) -> Result<Self> {
+        let block_size = options.block_size.min(MAX_BLOCK_SIZE);
         Ok(Self {
             out: Appender::new(file, WRITE_BUFFER),
             identity,
-            block_size: options.block_size.min(MAX_BLOCK_SIZE),
+            block_size,
+            most_kept: (KEPT_SHARE * block_size).max(KEPT_WHOLE),
             block: BlockBuilder::default(),
             packing: Packing::new(options.compression)?,
             dictionary: Vec::new(),
@@ -159,9 +169,9 @@ impl TableBuilder {
         if key.len() + value.len() > MAX_ENTRY {
             return Err(Error::Invalid("an entry is larger than 2 GiB".into()));
         }
-        if !self.block.is_empty()
-            && self.block.len_after(key, trailer, value) + stored::TRAILER > self.block_size
-        {
+        let is_full = self.block.len_after(key, trailer, value) + stored::TRAILER > self.block_size
+            || self.block.kept_after(key, value) > self.most_kept;
+        if !self.block.is_empty() && is_full {
             self.end_block(Some((key, trailer)))?;
         }
         if self.whole.is_some() {

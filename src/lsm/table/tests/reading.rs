@@ -65,6 +65,17 @@ fn blocks_keep_their_size() {
 }
 
 #[test]
+fn a_block_ends_before_its_whole_keys_take_much_memory() {
+    let key = |number: u32| [&[b'k'; 60 << 10][..], &number.to_be_bytes()].concat();
+    let entries: Vec<_> = (0..200).map(|number| entry(&key(number), 1, b"v")).collect();
+    let (bytes, _) = write(&entries, &options(1 << 20, 0));
+    let table = open(&bytes, REACHES[0]).expect("whole");
+    let blocks = table.parts.index.len();
+    assert!((3..=4).contains(&blocks), "{blocks} blocks of 4 MiB with whole keys");
+    table.verify(&mut |_, _| {}).expect("whole");
+}
+
+#[test]
 fn entries_may_be_larger_than_blocks() {
     let mut entries = numbered(10);
     for (i, entry) in entries.iter_mut().enumerate() {
