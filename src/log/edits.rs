@@ -158,6 +158,11 @@ impl EditLog {
         Ok(edits)
     }
 
+    /// The file that edits go to.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Appends an edit; it survives power loss when the call returns. `snapshot` gives the whole state
     /// with the edit, and is asked for when a new file is due.
     ///

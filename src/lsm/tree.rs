@@ -724,8 +724,8 @@ impl Tree {
         }
     }
 
-    /// Records a change, after which the manifest says `version`. If that is refused, for want of space or open files, nothing has
-    /// changed. If recording fails otherwise, it is unknown what is on disk: writes are refused from then on, and no
+    /// Records a change, after which the manifest says `version`. If that is refused, for want of space or open files or because it could not be read
+    /// again, nothing has changed. If recording fails otherwise, it is unknown what is on disk: writes are refused from then on, and no
     /// file that either outcome needs is removed: the error is `Poisoned`.
     fn record(&self, manifest: &mut Manifest, edit: &Edit, version: &Version) -> Result<()> {
         self.known(manifest.record(edit, version))

@@ -121,7 +121,12 @@ impl<'a> Placement<'a> {
         };
         let is_long = place.reference.len as usize >= self.shortest;
         if is_long && !self.moved.contains(&place.file.id) {
-            *self.shares.entry(place.file.id).or_default() += place.record_len();
+            let share = self.shares.entry(place.file.id).or_default();
+            *share += place.record_len();
+            if *share > place.file.record_bytes() {
+                let what = "a table refers to more of a value file than there is";
+                return Err(Error::corruption(&place.file.path(), 0, what));
+            }
             return Ok((trailer, reference));
         }
         self.announce(&place)?;

@@ -746,3 +746,24 @@ fn a_value_belongs_to_one_key() {
     let error = place.read(hash::hash64(&key(1))).unwrap_err();
     assert!(error.to_string().contains("another key"), "{error}");
 }
+
+#[test]
+fn a_table_refers_to_no_more_of_a_file_than_there_is() {
+    let bed = Bed::new();
+    let reference = Reference { file: 7, offset: record::HEADER as u64, len: 1000 };
+    let len = reference.end().unwrap();
+    let file = ValueFile::new(7, len, Arc::clone(&bed.home));
+    let mut sources = ValueFiles::default();
+    sources.add(&[Share { file, bytes: reference.record_len() }]).unwrap();
+    let mut placement = Placement::new(&bed.home, &sources, Moves::Crowded, Some(64), 1 << 20);
+    let mut stored = Vec::new();
+    reference.encode_into(&mut stored);
+    let trailer = Trailer::new(1, Kind::Put).apart();
+    let mut place = |key: &[u8]| {
+        let placed = placement.place(key, trailer, &stored, &mut || bed.take_id());
+        placed.map(drop).map_err(|error| error.kind())
+    };
+    // The second key has the same record.
+    assert_eq!(place(b"a"), Ok(()));
+    assert_eq!(place(b"b"), Err(ErrorKind::Corruption));
+}

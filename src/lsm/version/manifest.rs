@@ -164,7 +164,7 @@ impl Manifest {
 
     /// Records a change, durable on return, unless tables do nothing but move: that goes with the next change, or is
     /// recorded by [`settle`](Self::settle). `version` is the version with the change. If it is refused, nothing
-    /// has changed. After another error it is unknown whether the change will be there at the next opening.
+    /// has changed: a forged manifest may leave no room for what could be read again. After another error it is unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, version: &Version) -> Result<(), AppendError> {
         let edit = self.moves.then(edit);
         if edit.is_move() {
@@ -188,6 +188,10 @@ impl Manifest {
         };
         let persisted = self.numbers.persisted.max(edit.persisted);
         let next = Numbers { persisted, ..self.numbers };
+        if next.next_id > MOST_IDS || !version.is_countable() {
+            let what = "there are as many numbers, bytes or entries as there can be";
+            return Err(AppendError::Refused(Error::corruption(edits.path(), 0, what)));
+        }
         let bytes = encode(next, &edit.removed, &edit.added);
         edits.append(&bytes, || next.snapshot(version))?;
         // Not before: what has not been recorded must not be said by the next edit.
@@ -552,6 +556,30 @@ mod tests {
         assert_eq!(opened(1 << 40), Ok(()));
         for figure in [1 << 59, 1 << 63, u64::MAX] {
             assert_eq!(opened(figure), Err(crate::ErrorKind::Corruption));
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_recorded() {
+        let home = sample::home();
+        let table = |id: u64, key: &[u8], len| sample::table(&home, id, (key, key), len, 1);
+        // The last number for a file; as many bytes as can be added up, with the entries and the tombstone.
+        for (next_id, len) in [(MOST_IDS, 100), (10, (1 << 60) - 3)] {
+            let home = sample::home();
+            let mut manifest = Manifest::create(&home, DATABASE).unwrap();
+            let Log::Open(edits) = &mut manifest.edits else { unreachable!("it was created") };
+            let numbers = Numbers { persisted: 1, next_id };
+            let bytes = encode(numbers, &[], &[(NEWEST, table(1, b"a", len))]);
+            edits.append(&bytes, Vec::new).unwrap();
+            let (mut manifest, version) = Manifest::open(&home, DATABASE).unwrap();
+            manifest.make_writable(&home).unwrap();
+            let added = vec![(NEWEST, table(manifest.take_id(), b"b", 100))];
+            let edit = Edit { persisted: 2, removed: Vec::new(), added };
+            let next = version.with(&edit.removed, &edit.added).unwrap();
+            let error = manifest.record(&edit, &next).unwrap_err();
+            assert!(matches!(error, AppendError::Refused(Error::Corruption { .. })), "{error:?}");
+            let (manifest, found) = Manifest::open(&home, DATABASE).unwrap();
+            assert_eq!((manifest.persisted(), metas(&found)), (1, metas(&version)));
         }
     }
 
