@@ -178,7 +178,7 @@ impl<'o, 'a> Tables<'o, 'a> {
         let (_, table) = self.builder.as_mut().expect("just made");
         let (trailer, value) =
             self.output.values.place(key, trailer, value, self.output.next_id)?;
-        table.add(key, trailer, value)?;
+        table.add(key, trailer, value).map_err(|error| damaged(self.output.home, error))?;
         self.note(key);
         Ok(())
     }
@@ -207,7 +207,8 @@ impl<'o, 'a> Tables<'o, 'a> {
         let bound = self.bounds[self.next_bound..].iter().find(|bound| may_end || !bound.is_soft);
         let bound = bound.map(|bound| &*bound.key);
         let until = [bound, self.output.end, covered.key()].into_iter().flatten().min();
-        let last = table.add_block(&block, until, self.output.values.shortest())?;
+        let last = table.add_block(&block, until, self.output.values.shortest());
+        let last = last.map_err(|error| damaged(self.output.home, error))?;
         if let Some((key, _)) = &last {
             let passed = |bound: &Bound| bound.is_soft && *bound.key <= **key;
             while self.bounds.get(self.next_bound).is_some_and(passed) {
@@ -311,6 +312,15 @@ impl<'o, 'a> Tables<'o, 'a> {
         self.pass_bounds(None)?;
         self.end_table(&End::Never)?;
         Ok(self.written)
+    }
+}
+
+/// What no table takes, though it comes from one, is damage there: trying again does not mend it.
+#[cold]
+fn damaged(home: &Home, error: Error) -> Error {
+    match error {
+        Error::Invalid(what) => Error::corruption(&home.dir, 0, what),
+        error => error,
     }
 }
 

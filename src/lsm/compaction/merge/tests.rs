@@ -10,6 +10,7 @@ use crate::base::key::compare;
 use crate::base::ranges::sample::keys;
 use crate::base::{Kind, RangeTombstone, Span};
 use crate::budget::Budget;
+use crate::error::ErrorKind;
 use crate::iter::sample::{Entry, Sorted};
 use crate::iter::{Merge, OrderedCursor, Visible};
 use crate::lsm::cursor::{PartCursor, RunCursor};
@@ -42,6 +43,17 @@ impl Bed {
         is_deepest: bool,
         (bounds, end): (&[Vec<u8>], Option<&[u8]>),
     ) -> Vec<Arc<TableFile>> {
+        let tables = self.try_write(cursor, retention, is_deepest, (bounds, end));
+        tables.expect("there is room").expect("nobody stops it")
+    }
+
+    fn try_write(
+        &self,
+        cursor: &mut impl EntryCursor,
+        retention: &mut Retention,
+        is_deepest: bool,
+        (bounds, end): (&[Vec<u8>], Option<&[u8]>),
+    ) -> Result<Option<Vec<Arc<TableFile>>>> {
         let none = ValueFiles::default();
         let mut next_id = || {
             self.next.set(self.next.get() + 1);
@@ -61,8 +73,7 @@ impl Bed {
             aside: None,
             stopped: &|| false,
         };
-        let tables = write_tables(cursor, retention, |_| is_deepest, &mut output);
-        tables.expect("there is room").expect("nobody stops it")
+        write_tables(cursor, retention, |_| is_deepest, &mut output)
     }
 
     /// Writes all of some writes as a flush does, the first of them as number `first`.
@@ -111,6 +122,27 @@ impl Bed {
             assert!(to.is_none_or(|to| *table.meta.largest < *to), "{to:?} {:?}", table.meta);
         }
         written
+    }
+}
+
+/// It is no use to try again.
+#[test]
+fn entries_out_of_order_are_damage() {
+    let limits = TableLimits { bytes: 1000, memory: usize::MAX };
+    let home = sample::home();
+    let bed = Bed { home, next: Cell::new(0), limits, soft_bounds: Vec::new() };
+    for (first, second) in [("b", "a"), ("a", "a")] {
+        let put = |key: &str| {
+            let trailer = Trailer::new(1, Kind::Put);
+            Entry { key: key.into(), trailer, value: vec![1] }
+        };
+        let mut cursor = Sorted::new(vec![put(first), put(second)]);
+        cursor.seek_to_first().unwrap();
+        // Both are there to be seen.
+        let mut retention = Retention::new(Vec::new());
+        let written = bed.try_write(&mut cursor, &mut retention, false, (&[], None));
+        assert_eq!(written.map(drop).unwrap_err().kind(), ErrorKind::Corruption);
+        assert!(bed.home.fs.list(&bed.home.dir).unwrap().is_empty());
     }
 }
 
