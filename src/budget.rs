@@ -152,10 +152,11 @@ impl Budget {
         }
     }
 
-    /// How many bytes a merge of so many inputs may read of each at once: all together about a 32nd of the
-    /// budget, if that is enough for something to be gained.
-    pub(crate) fn merge_buffer(&self, inputs: usize) -> usize {
-        (self.total / 32 / inputs.max(1)).clamp(*MERGE_BUFFERS.start(), *MERGE_BUFFERS.end())
+    /// How many bytes a merge of so many inputs may read of each at once: all together, in as many `threads` as may merge something,
+    /// about a 32nd of the budget, if that is enough for something to be gained.
+    pub(crate) fn merge_buffer(&self, inputs: usize, threads: usize) -> usize {
+        let buffer = self.total / 32 / threads.max(1) / inputs.max(1);
+        buffer.clamp(*MERGE_BUFFERS.start(), *MERGE_BUFFERS.end())
     }
 
     /// What may be kept of the keys of a table while it is written, until what finds them can be made, by each of so many
@@ -336,6 +337,18 @@ mod tests {
         budget.grow_memtables(2 << 20);
         budget.prepare_chunks();
         assert_eq!(spare(), READY);
+    }
+
+    #[test]
+    fn buffers_of_all_merges_have_one_bound() {
+        for (mebibytes, inputs, threads) in [(64, 5, 1), (64, 5, 4), (64, 1, 4), (1024, 8, 16)] {
+            let budget = Budget::new(mebibytes << 20);
+            let all = threads * inputs * budget.merge_buffer(inputs, threads);
+            assert!(all <= budget.total / 32, "{inputs} inputs in {threads} threads: {all}");
+        }
+        let budget = Budget::new(8 << 20);
+        assert_eq!(budget.merge_buffer(100, 4), 16 << 10, "less is not worth a read");
+        assert_eq!(Budget::new(1 << 40).merge_buffer(2, 4), 1 << 20, "nor is more");
     }
 
     #[test]

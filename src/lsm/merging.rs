@@ -191,8 +191,9 @@ impl Tree {
         let runs = runs(&inputs);
         let reader = merging.aside("turbidite-ahead").map(Arc::new);
         // One run may be read while another is walked over.
-        let buffers = runs.len() * merging.threads * if reader.is_some() { 2 } else { 1 };
-        let at_once = self.context.budget.merge_buffer(buffers) as u64;
+        let buffers = runs.len() * if reader.is_some() { 2 } else { 1 };
+        let threads = self.context.background.compaction_threads;
+        let at_once = self.context.budget.merge_buffer(buffers, threads) as u64;
         let run = |run| {
             let cursor = RunCursor::new(run, ReadMode::Sequential).with_aside(reader.clone());
             PartCursor::Right(cursor.in_runs_of(at_once))
