@@ -8,7 +8,7 @@
 //! | inner nodes that B+ trees keep beside the block cache | up to 1/8 of what is left, of which a tree takes no more than it leaves to others | they are looked up in the block cache |
 //! | open tables (index, filter) | up to 7/8 of what is left then | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
-//! | the rest: buffers of the log, of flushes and of compactions | 1/16 | nothing: they come and go |
+//! | the rest: buffers of the log, of flushes, of compactions and of batches of reads | 1/16 | nothing: they come and go |
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -157,6 +157,11 @@ impl Budget {
     pub(crate) fn merge_buffer(&self, inputs: usize, threads: usize) -> usize {
         let buffer = self.total / 32 / threads.max(1) / inputs.max(1);
         buffer.clamp(*MERGE_BUFFERS.start(), *MERGE_BUFFERS.end())
+    }
+
+    /// How many bytes of blocks one batch of reads may bring in.
+    pub(crate) fn batch_of_reads(&self) -> u64 {
+        self.total as u64 / 32
     }
 
     /// What may be kept of the keys of a table while it is written, until what finds them can be made, by each of so many

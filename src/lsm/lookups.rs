@@ -2,8 +2,8 @@
 //!
 //! The keys go through the tables in rounds. In a round each key that is not decided names the next block it
 //! has to look into, and where that is in memory the keys take turns at each step of the search, so that they
-//! wait for memory together. The blocks that are not in memory are read with one batch, each once. A key that
-//! its block does not decide goes on to the next round. At the end, values that are kept apart are read as one batch.
+//! wait for memory together. The blocks that are not in memory are read with one batch, or a few if they are large, each once. A
+//! key that its block does not decide goes on to the next round. At the end, values that are kept apart are read as one batch.
 //!
 //! Invariant: a key meets memtables, loads, tables and blocks in the order that [`State::get`] would, so that both
 //! give the same.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::state::{State, live};
 use super::table::{Found, Place, Table, unless_deleted};
 use super::values::read_all;
-use crate::base::{Seqno, Slice, hash};
+use crate::base::{Seqno, Slice, View, hash};
 use crate::error::Result;
 use crate::vfs::BatchReader;
 
@@ -45,6 +45,8 @@ struct Probe {
 struct Lookups<'a> {
     state: &'a State,
     at: Seqno,
+    /// The most bytes of blocks that are read with one batch, if one of them is not larger.
+    most: u64,
     keys: &'a [&'a [u8]],
     answers: &'a mut [Option<Slice>],
     undecided: Vec<Search>,
@@ -60,18 +62,19 @@ struct Apart {
 }
 
 impl State {
-    /// What [`get`](Self::get) gives for each of the keys.
+    /// What [`get`](Self::get) gives for each of the keys. One batch of reads brings in `most` bytes of blocks, or one block.
     pub(super) fn multi_get(
         &self,
         keys: &[&[u8]],
         at: Seqno,
         reader: &BatchReader,
+        most: u64,
     ) -> Result<Vec<Option<Slice>>> {
         let mut answers = vec![None; keys.len()];
         for (keys, answers) in keys.chunks(AT_ONCE).zip(answers.chunks_mut(AT_ONCE)) {
             let undecided = Vec::with_capacity(keys.len());
             let apart = Vec::new();
-            let mut lookups = Lookups { state: self, at, keys, answers, undecided, apart };
+            let mut lookups = Lookups { state: self, at, most, keys, answers, undecided, apart };
             lookups.in_front()?;
             while !lookups.undecided.is_empty() {
                 lookups.round(reader)?;
@@ -142,11 +145,27 @@ impl Lookups<'_> {
     /// Reads blocks that are not in memory, each once, and looks into them.
     fn read(&mut self, mut unread: Vec<Probe>, reader: &BatchReader) -> Result<()> {
         unread.sort_unstable_by_key(Probe::block);
-        let blocks = unread.chunk_by(|a, b| a.block() == b.block());
-        let requests = blocks.map(|same| same[0].table.request(same[0].place.block));
-        let requests: Vec<_> = requests.collect::<Result<_>>()?;
-        let mut read = reader.read(&requests).into_iter();
-        let mut last = None;
+        while !unread.is_empty() {
+            let (mut requests, mut probes, mut bytes) = (Vec::new(), 0, 0);
+            for same in unread.chunk_by(|a, b| a.block() == b.block()) {
+                let request = same[0].table.request(same[0].place.block)?;
+                bytes += request.range.end - request.range.start;
+                if bytes > self.most && !requests.is_empty() {
+                    break;
+                }
+                requests.push(request);
+                probes += same.len();
+            }
+            let later = unread.split_off(probes);
+            self.look_into(unread, reader.read(&requests))?;
+            unread = later;
+        }
+        Ok(())
+    }
+
+    /// Looks into blocks that were read, in the order of those who need them.
+    fn look_into(&mut self, unread: Vec<Probe>, read: Vec<Result<View>>) -> Result<()> {
+        let (mut read, mut last) = (read.into_iter(), None);
         for probe in unread {
             let stored = match last.take() {
                 Some((block, stored)) if block == probe.block() => stored,

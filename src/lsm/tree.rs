@@ -845,7 +845,7 @@ impl Engine for Tree {
     fn multi_get(&self, keys: &[&[u8]], point: ReadPoint<'_>) -> Result<Vec<Option<Slice>>> {
         let state = self.state.load();
         let at = point.seqno();
-        state.at(at).multi_get(keys, at, &self.context.reader)
+        state.at(at).multi_get(keys, at, &self.context.reader, self.context.budget.batch_of_reads())
     }
 
     fn cursor(&self, point: ReadPoint<'_>) -> Result<Box<dyn OrderedCursor>> {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use turbidite::vfs::{
-    Access, Effect, Errno, Fault, FaultFs, File, Fs, Hint, LockGuard, MemoryFs, Operation, PathKind,
+    Access, Effect, Errno, Fault, FaultFs, File, Fs, Hint, LockGuard, MemoryFs, Operation,
+    PathKind, Times,
 };
 use turbidite::{Database, ErrorKind, IoStats, Keyspace, Layer, Result, Slice, Snapshot, View};
 
@@ -230,6 +231,31 @@ fn blocks_are_read_once_and_the_order_is_that_of_the_keys() {
         assert!(reads <= 70, "{setup}: {reads} reads");
         database.close().unwrap();
     }
+}
+
+#[test]
+fn large_blocks_are_read_a_few_at_a_time() {
+    let faulty = FaultFs::new(Arc::new(ColdFs(MemoryFs::new())));
+    let mut setup = Setup::on(Arc::new(faulty.clone()));
+    setup.options = setup.options.data_block_size(64 << 10);
+    let (_database, keyspace) = setup.start();
+    // A block of each, of which four are a 32nd of the memory budget.
+    (0..64).for_each(|number| keyspace.put(key(number), vec![number as u8; 60 << 10]).unwrap());
+    keyspace.compact().unwrap();
+    // The tables are open then.
+    let absent = (0..64).map(|number| [&key(number)[..], b"x"].concat());
+    absent.for_each(|key| assert_eq!(keyspace.get(key).unwrap(), None));
+    let fault = Fault::new(Operation::Read, Effect::Fail(Errno::Raw(5)));
+    faulty.arm(Fault { name_contains: ".table".into(), times: Times::Always, ..fault });
+    let before = faulty.calls(Operation::Read);
+    keyspace.multi_get((0..64).map(key)).unwrap_err();
+    // A read of several blocks is made again for each of them.
+    let reads = faulty.calls(Operation::Read) - before;
+    assert!(reads <= 8, "{reads} reads before the first answer was looked at");
+    faulty.disarm();
+    let found = keyspace.multi_get((0..64).map(key)).unwrap();
+    let values = found.iter().flatten().map(|value| value.to_vec());
+    assert!(values.eq((0..64).map(|number| vec![number; 60 << 10])));
 }
 
 #[test]

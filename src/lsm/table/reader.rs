@@ -30,6 +30,9 @@ use crate::vfs::{File, Hint, ReadRequest};
 /// What the processor reads at once.
 const LINE: usize = 64;
 
+/// A value that is a smaller part of its block than this does not keep the block in memory for itself alone.
+const SMALL_PART: usize = 8;
+
 /// The newest version of a key that is visible, tombstone or not, if there is one.
 pub(crate) type Found = Option<(Trailer, Slice)>;
 
@@ -60,6 +63,16 @@ pub(super) struct Parts {
     pub(super) ranges: Option<Arc<Fragments>>,
     /// For blocks that are compressed.
     pub(super) unpacker: Option<Unpacker>,
+}
+
+/// A value out of a block. It is copied if it is short beside the block, which was read for it alone, or is in no cache any more.
+#[inline]
+fn slice_of_block(block: &View, value: Range<usize>) -> Slice {
+    if value.len() < block.len() / SMALL_PART && !block.is_shared() {
+        Slice::from(&block[value])
+    } else {
+        Slice::of_view(block, value)
+    }
 }
 
 /// What of a table is to stay in memory.
@@ -324,22 +337,23 @@ impl Table {
         key: &[u8],
         at: Seqno,
     ) -> Result<Found> {
-        self.find(stored, 0..stored.len(), place, key, at)
+        self.find((stored, 0..stored.len()), slice_of_block, place, key, at)
     }
 
     #[inline]
     fn find_lent(&self, lent: &Lent, place: Place, key: &[u8], at: Seqno) -> Result<Found> {
         let range = self.parts.index.range(place.block);
         lent.prefetch(range.clone(), place.within);
-        self.find(&lent.bytes, range.start as usize..range.end as usize, place, key, at)
+        let range = range.start as usize..range.end as usize;
+        self.find((&lent.bytes, range), Slice::of_view, place, key, at)
     }
 
-    /// Looks for `key` at a place; its stored block is `range` of `view`.
+    /// Looks for `key` at a place; its stored block is `range` of `view`. `slice` gives the value, a range of it.
     #[inline]
     fn find(
         &self,
-        view: &View,
-        range: Range<usize>,
+        (view, range): (&View, Range<usize>),
+        slice: impl FnOnce(&View, Range<usize>) -> Slice,
         place: Place,
         key: &[u8],
         at: Seqno,
@@ -356,7 +370,7 @@ impl Table {
         match found {
             Some(entry) if entry.trailer.seqno() <= at => {
                 let value = base + entry.value.start..base + entry.value.end;
-                Ok(Some((entry.trailer, Slice::of_view(view, value))))
+                Ok(Some((entry.trailer, slice(view, value))))
             }
             // An older version of the key may lie anywhere behind it.
             Some(_) => self.search(key, at),

@@ -198,7 +198,7 @@ impl Bed {
         }
         assert!(!cursor.is_valid());
         let keys: Vec<&[u8]> = model.keys().map(|key| &key[..]).collect();
-        let found = self.state.multi_get(&keys, AT, &self.reader).unwrap();
+        let found = self.state.multi_get(&keys, AT, &self.reader, 1 << 20).unwrap();
         assert!(found.iter().map(Option::as_deref).eq(model.values().map(|v| Some(&v[..]))));
         assert_eq!(self.problems(), Vec::<String>::new());
         // All files there are belong to the version.
@@ -460,7 +460,7 @@ fn a_scan_runs_ahead_and_tells_of_damage_when_it_is_reached() {
     cursor.prev().unwrap();
     assert_eq!(cursor.fetch().unwrap_err().kind(), ErrorKind::Corruption);
     assert_eq!(bed.problems().len(), 2, "the file's own, and the reference that leads there");
-    let found = bed.state.multi_get(&[&key(1), &key(damaged as usize)], AT, &bed.reader);
+    let found = bed.state.multi_get(&[&key(1), &key(damaged as usize)], AT, &bed.reader, 1 << 20);
     assert_eq!(found.unwrap_err().kind(), ErrorKind::Corruption);
 }
 
@@ -562,7 +562,7 @@ fn hostile_references_are_damage() {
             );
         };
         failed(state.get(&key(1), AT).err());
-        failed(state.multi_get(&[&key(1)], AT, &bed.reader).err());
+        failed(state.multi_get(&[&key(1)], AT, &bed.reader, 1 << 20).err());
         let version = Arc::clone(&state.version);
         let records = Visible::new(state.entries(), AT);
         let mut cursor = ValueCursor::new(records, Arc::clone(&version), Arc::clone(&bed.reader));

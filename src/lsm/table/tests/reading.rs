@@ -4,6 +4,7 @@ use super::super::footer::{Footer, Part};
 use super::super::properties::Properties;
 use super::super::{ReadMode, stored};
 use super::*;
+use crate::base::View;
 use crate::base::hash::hash64;
 use crate::codec::Codec;
 use crate::error::ErrorKind;
@@ -73,6 +74,26 @@ fn a_block_ends_before_its_whole_keys_take_much_memory() {
     let blocks = table.parts.index.len();
     assert!((3..=4).contains(&blocks), "{blocks} blocks of 4 MiB with whole keys");
     table.verify(&mut |_, _| {}).expect("whole");
+}
+
+#[test]
+fn a_short_value_does_not_keep_a_block_that_is_in_no_cache() {
+    let entries = [entry(b"long", 1, &[1; 9000]), entry(b"short", 1, &[2; 1000])];
+    let (bytes, _) = write(&entries, &options(16 << 10, 0));
+    let table = open(&bytes, REACHES[0]).expect("whole");
+    let range = table.parts.index.range(0);
+    for (key, _, value) in &entries {
+        let block = View::from(bytes[range.start as usize..range.end as usize].to_vec());
+        let place = table.place_of(key, hash64(key), 1).expect("whole").expect("there");
+        let found = table.find_in(&block, place, key, 1).expect("whole").expect("there").1;
+        assert_eq!(found, value);
+        assert_eq!(block.is_shared(), value.len() == 9000);
+        // Another one has it anyway.
+        let other = block.clone();
+        let found = table.find_in(&block, place, key, 1).expect("whole").expect("there").1;
+        drop((block, other));
+        assert_eq!(found, value);
+    }
 }
 
 #[test]
