@@ -23,8 +23,8 @@ pub(crate) struct RunCursor {
     current: Option<(usize, TableCursor)>,
     /// The number of the table's entries if it was loaded, else 0.
     loaded_as: Seqno,
-    /// Who is told of seeks, and how many runs each of them visits.
-    visits: Option<(Arc<ReadTrigger>, usize)>,
+    /// Who is told of seeks, how many runs each of them visits, and since which epoch.
+    visits: Option<(Arc<ReadTrigger>, usize, u64)>,
 }
 
 impl RunCursor {
@@ -35,7 +35,7 @@ impl RunCursor {
 
     /// Tells of each seek that it visits so many runs.
     pub(super) fn telling(self, trigger: &Arc<ReadTrigger>, runs: usize) -> Self {
-        Self { visits: Some((Arc::clone(trigger), runs)), ..self }
+        Self { visits: Some((Arc::clone(trigger), runs, trigger.epoch())), ..self }
     }
 
     /// Reads at most about so many bytes at once.
@@ -95,8 +95,8 @@ impl RunCursor {
     }
 
     fn tell(&self) {
-        if let Some((trigger, runs)) = &self.visits {
-            trigger.visit(*runs);
+        if let Some((trigger, runs, epoch)) = &self.visits {
+            trigger.visit(*runs, *epoch);
         }
     }
 
