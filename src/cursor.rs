@@ -393,7 +393,8 @@ impl std::iter::FusedIterator for Range {}
 
 impl Range {
     /// The keys alone, with what is left of the range. Where values are
-    /// [kept apart](crate::KeyspaceOptions::separate_values), none of them is read.
+    /// [kept apart](crate::KeyspaceOptions::separate_values), none of them is read, and those of a skip keyspace are not
+    /// [reduced](crate::Reducer).
     pub fn keys(self) -> Keys {
         Keys(self)
     }

@@ -4,6 +4,9 @@
 //! What the cursor shows is kept aside. The inner cursor stands next to the entries of the key shown: behind the last
 //! of them when it was reached forward, in front of the first when it was reached backward, or outside where
 //! there is nothing more on that side. Going on the other way moves it across by a seek.
+//!
+//! Operands are reduced when a value is asked for, and not before: who goes past a key, or only looks at it, has nothing to do with what
+//! its values become.
 
 use std::sync::Arc;
 
@@ -25,7 +28,8 @@ enum Position {
 /// The keys visible at one sequence number, and what their values are reduced to. With the newest value of each,
 /// [`Visible`](crate::iter::Visible) does the same at less cost.
 ///
-/// Cost of a step: that of reading all entries of one key, whose operands are in memory together.
+/// Cost of a step: that of reading all entries of one key, whose operands are in memory together. What they become is
+/// [fetched](OrderedCursor::fetch).
 #[derive(Debug)]
 pub(super) struct Reduced<C> {
     entries: C,
@@ -33,9 +37,9 @@ pub(super) struct Reduced<C> {
     reduce: Arc<Reduce>,
     position: Position,
     key: Vec<u8>,
-    /// What the key has, oldest first; not empty unless outside.
+    /// The operands of the key, oldest first, or what they became; not empty unless outside.
     values: Vec<Slice>,
-    /// Which of the values is shown.
+    /// Which of the key's records is shown.
     shown: usize,
 }
 
@@ -45,27 +49,37 @@ impl<C: EntryCursor> Reduced<C> {
         Self { entries, at, reduce, position: Position::Outside, key, values, shown: 0 }
     }
 
-    /// Shows the first value of the first visible key from the inner position on.
+    /// All values of `key`: what [`seek`](OrderedCursor::seek) and [`fetch`](OrderedCursor::fetch) would bring if there were no other
+    /// key.
+    pub(super) fn values_of(mut self, key: &[u8]) -> Result<Vec<Slice>> {
+        self.entries.seek(key, Trailer::visible_at(self.at))?;
+        self.key.extend_from_slice(key);
+        let mut operands = Vec::new();
+        self.gather_forward(&mut operands)?;
+        if operands.is_empty() { Ok(operands) } else { self.reduce.reduce(key, operands) }
+    }
+
+    /// Shows the first record of the first visible key from the inner position on.
     fn show_forward(&mut self) -> Result<()> {
         let mut operands = self.no_operands();
         while operands.is_empty() && self.entries.is_valid() {
             self.remember_key();
             self.gather_forward(&mut operands)?;
         }
-        self.show(operands, Position::Behind)?;
+        self.show(operands, Position::Behind);
         self.shown = 0;
         Ok(())
     }
 
-    /// Shows the last value of the last visible key from the inner position back.
+    /// Shows the last record of the last visible key from the inner position back.
     fn show_backward(&mut self) -> Result<()> {
         let mut operands = self.no_operands();
         while operands.is_empty() && self.entries.is_valid() {
             self.remember_key();
             self.gather_backward(&mut operands)?;
         }
-        self.show(operands, Position::InFront)?;
-        self.shown = self.values.len().saturating_sub(1);
+        self.show(operands, Position::InFront);
+        self.shown = self.records().saturating_sub(1);
         Ok(())
     }
 
@@ -102,13 +116,20 @@ impl<C: EntryCursor> Reduced<C> {
         Ok(())
     }
 
-    /// Shows what the operands of the key become, if there are any.
-    fn show(&mut self, operands: Vec<Slice>, position: Position) -> Result<()> {
+    /// Shows the key, if it has operands.
+    fn show(&mut self, operands: Vec<Slice>, position: Position) {
         if !operands.is_empty() {
-            self.values = self.reduce.reduce(&self.key, operands)?;
             self.position = position;
         }
-        Ok(())
+        self.values = operands;
+    }
+
+    /// How many records the key has.
+    fn records(&self) -> usize {
+        match self.reduce.keeps_all() {
+            true => self.values.len(),
+            false => self.values.len().min(1),
+        }
     }
 
     /// A place for operands, without what was in it.
@@ -165,7 +186,7 @@ impl<C: EntryCursor + Send> OrderedCursor for Reduced<C> {
     }
 
     fn next(&mut self) -> Result<()> {
-        if self.shown + 1 < self.values.len() {
+        if self.shown + 1 < self.records() {
             self.shown += 1;
             return Ok(());
         }
@@ -200,6 +221,15 @@ impl<C: EntryCursor + Send> OrderedCursor for Reduced<C> {
 
     fn index(&self) -> usize {
         self.shown
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        if self.values.len() > self.records() {
+            let position = self.leave();
+            self.values = self.reduce.reduce(&self.key, std::mem::take(&mut self.values))?;
+            self.position = position;
+        }
+        Ok(())
     }
 
     fn value(&self) -> &[u8] {
@@ -296,7 +326,8 @@ mod tests {
         Prev,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    /// Steps, and whether the value is asked for after each.
+    fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
         let step = prop_oneof![
             1 => Just(Step::First),
             1 => Just(Step::Last),
@@ -306,7 +337,7 @@ mod tests {
             6 => Just(Step::Next),
             6 => Just(Step::Prev),
         ];
-        proptest::collection::vec(step, 0..30)
+        proptest::collection::vec((step, prop::bool::weighted(0.8)), 0..30)
     }
 
     fn take(cursor: &mut impl OrderedCursor, step: &Step) -> Result<()> {
@@ -351,7 +382,7 @@ mod tests {
     /// Takes the steps with each reducer and for each sequence number, and compares each place with the model.
     fn walk<C: EntryCursor + Send>(
         entries: &[Entry],
-        steps: &[Step],
+        steps: &[(Step, bool)],
         cursor: impl Fn() -> C,
     ) -> std::result::Result<(), TestCaseError> {
         for case in cases() {
@@ -359,27 +390,41 @@ mod tests {
             let reduce = Arc::new(Reduce::new(case.reducer.clone(), case.custom.clone(), dir));
             for at in 0..=entries.len() as u64 {
                 let seen = seen(entries, at, &case);
+                for (key, ..) in &seen {
+                    let values = seen.iter().filter(|(other, _)| other == key);
+                    let expected: Option<Values> = values.map(|(_, value)| value.clone()).collect();
+                    let found = Reduced::new(cursor(), at, Arc::clone(&reduce)).values_of(key).ok();
+                    let found =
+                        found.map(|found| found.iter().map(|value| value.to_vec()).collect());
+                    prop_assert_eq!(found, expected, "{:?} at {} with {:?}", key, at, reduce);
+                }
                 let mut reduced = Reduced::new(cursor(), at, Arc::clone(&reduce));
                 let mut place = None;
                 prop_assert!(!reduced.is_valid());
-                for step in steps {
+                for (step, fetches) in steps {
                     let about = format!("{step:?} at {at} with {reduce:?}");
                     let taken = take(&mut reduced, step);
+                    prop_assert!(taken.is_ok(), "{about}: {taken:?}");
                     place = lead(&seen, place, step);
-                    if let Some((_, None)) = place.map(|place| &seen[place]) {
-                        let error = taken.expect_err(&about);
+                    let fetched = fetches.then(|| reduced.fetch());
+                    if let (Some((_, None)), Some(fetched)) =
+                        (place.map(|place| &seen[place]), &fetched)
+                    {
+                        let error = fetched.as_ref().expect_err(&about);
                         prop_assert_eq!(error.kind(), ErrorKind::Unsupported, "{}", about);
                         place = None;
                     } else {
-                        prop_assert!(taken.is_ok(), "{about}: {taken:?}");
+                        prop_assert!(!matches!(fetched, Some(Err(_))), "{about}: {fetched:?}");
                     }
                     prop_assert_eq!(reduced.is_valid(), place.is_some(), "{}", about);
                     if let Some((key, value)) = place.map(|place| &seen[place]) {
                         prop_assert_eq!(reduced.key(), &key[..], "{}", about);
-                        prop_assert_eq!(Some(reduced.value()), value.as_deref(), "{}", about);
-                        prop_assert_eq!(&*reduced.value_slice(), reduced.value());
                         let index = place.map(|place| place - below(&seen, key));
                         prop_assert_eq!(Some(reduced.index()), index, "{}", about);
+                        if *fetches {
+                            prop_assert_eq!(Some(reduced.value()), value.as_deref(), "{}", about);
+                            prop_assert_eq!(&*reduced.value_slice(), reduced.value());
+                        }
                     }
                 }
             }

@@ -783,14 +783,7 @@ impl Store {
             return Ok(value_of(found).into_iter().collect());
         }
         let entries = Merge::new(Self::inputs(memtables, files, true));
-        let mut cursor = Reduced::new(entries, seqno, Arc::clone(&self.reduce));
-        cursor.seek(key)?;
-        let mut values = Vec::new();
-        while cursor.is_valid() && cursor.key() == key {
-            values.push(cursor.value_slice());
-            cursor.next()?;
-        }
-        Ok(values)
+        Reduced::new(entries, seqno, Arc::clone(&self.reduce)).values_of(key)
     }
 }
 

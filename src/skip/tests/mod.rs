@@ -6,6 +6,7 @@ mod hostile;
 mod interrupted;
 mod merges;
 mod races;
+mod reads;
 mod rig;
 mod space;
 mod upkeep;
