@@ -741,7 +741,12 @@ impl Store {
             self.wait_published(to)?;
             let is_held = self.context.visibility.is_held_between(self.persisted(), to);
             if frozen.is_empty() || !is_held {
-                return self.merge_parts(&state, frozen, runs, true);
+                self.merge_parts(&state, frozen, runs, true)?;
+                // If a clear came meanwhile, the merge was in vain, and nothing has persisted before that has.
+                while self.persisted() < to && self.state.load().clearing.is_some() {
+                    self.flush_oldest()?;
+                }
+                return Ok(());
             }
             // What snapshots see in between stays in runs.
             while self.is_flush_due() {

@@ -202,3 +202,35 @@ fn a_clear_that_is_not_published_is_not_counted() {
     rig.store.settle().unwrap();
     assert_eq!(rig.store.count(), Some(0));
 }
+
+/// Without a log, what was persisted is in no other place than the files: a clear that comes while those are made must not have
+/// them go before it is persisted itself.
+#[test]
+fn what_is_persisted_stays_so_when_a_clear_comes_meanwhile() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    let fs: Arc<dyn Fs> = Arc::new(faults.clone());
+    let rig = Rig::create(&fs);
+    rig.put(1, "a");
+    rig.visibility().publish(1);
+    rig.store.synchronize(&|| Ok(rig.store.cut(1))).unwrap();
+    rig.put(2, "a");
+    rig.visibility().publish(2);
+    let flushes = rig.hold_flushes();
+    let slow = Effect::Delay(Duration::from_millis(100));
+    faults.arm(Fault { name_contains: ".sorted".into(), ..Fault::new(Operation::Create, slow) });
+    thread::scope(|scope| {
+        let persisting = scope.spawn(|| rig.store.synchronize(&|| Ok(rig.store.cut(2))));
+        while faults.fired() == 0 {
+            thread::yield_now();
+        }
+        Clear::clear(&*rig.store, 2, 3);
+        rig.visibility().publish(3);
+        persisting.join().unwrap().unwrap();
+    });
+    assert!(rig.store.persisted() >= 2, "{} is persisted of 2", rig.store.persisted());
+    // The process is killed before the flush thread has done anything.
+    let killed: Arc<dyn Fs> = Arc::new(memory.fork());
+    assert_eq!(Rig::open(&killed).get("a", 3), None, "what was before is back");
+    drop(flushes);
+}
