@@ -561,7 +561,12 @@ impl Store {
     /// Waits while there are as many runs as there may be: a load brings one more, and is not slowed down otherwise.
     pub(super) fn wait_for_merges(&self) -> Result<()> {
         self.schedule_merge();
-        self.jobs.wait_until(|_| self.pressure() < policy::STOP, &[Work::Upkeep])
+        if self.is_flush_due() && self.pressure() >= policy::STOP {
+            // Runs that the manifest does not name yet are not merged.
+            self.jobs.forget_trouble(Work::Flush);
+            self.schedule_flush();
+        }
+        self.jobs.wait_until(|_| self.pressure() < policy::STOP, &[Work::Upkeep, Work::Flush])
     }
 
     /// Lets readers see a run that was loaded, in front of all up to `before`. Under the commit lock.

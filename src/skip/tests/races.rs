@@ -1,12 +1,14 @@
 //! What happens at the same time as something else.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::rig::Rig;
-use crate::contract::{Clear, Engine, Load};
+use crate::base::Kind;
+use crate::contract::{Clear, Engine, Load, Write};
+use crate::error::ErrorKind;
 use crate::vfs::{Effect, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
 
 fn no_cut() -> crate::Result<()> {
@@ -233,4 +235,48 @@ fn what_is_persisted_stays_so_when_a_clear_comes_meanwhile() {
     let killed: Arc<dyn Fs> = Arc::new(memory.fork());
     assert_eq!(Rig::open(&killed).get("a", 3), None, "what was before is back");
     drop(flushes);
+}
+
+/// Who is to wait for merges must not wait for memtables that cannot be written: no run is merged before the manifest has it.
+#[test]
+fn loads_do_not_wait_for_flushes_that_are_in_trouble() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    let large = vec![7; 200_000];
+    let write = Write { seqno: 1, kind: Kind::Put, key: b"large", value: &large };
+    rig.store.apply_alone(&write);
+    rig.visibility().publish(1);
+    let used: usize = memory.files().iter().map(|(_, bytes)| bytes.len()).sum();
+    memory.quota(Some(used as u64 + 100_000));
+    rig.store.cut(1);
+    let (sender, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        let rig = &rig;
+        scope.spawn(move || {
+            for seqno in 2..=60 {
+                let load = || {
+                    let mut load = rig.store.load()?;
+                    load.push(b"key", &[1])?;
+                    load.finish()?;
+                    load.install(seqno - 1, seqno);
+                    rig.visibility().publish(seqno);
+                    load.wait()
+                };
+                sender.send(load()).unwrap();
+            }
+        });
+        for seqno in 2..=60 {
+            let Ok(outcome) = outcomes.recv_timeout(Duration::from_secs(20)) else {
+                rig.store.stop();
+                panic!("load {seqno} waits for ever");
+            };
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::NoSpace);
+        }
+    });
+    memory.quota(None);
+    loaded(&rig, 61, &["key"]).install(60, 61);
+    rig.visibility().publish(61);
+    rig.store.persist().unwrap();
+    assert_eq!(rig.get("key", 61), Some(61));
 }
