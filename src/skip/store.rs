@@ -734,38 +734,44 @@ impl Store {
     /// Merges all there is at once, memtables too, which have no run made of them then.
     fn merge_at_once(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
         let merging = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
-        let flushing = self.jobs.take_over(Work::Flush, &[Work::Flush])?;
-        let merged = cut().and_then(|()| {
-            while self.state.load().clearing.is_some() {
-                self.flush_oldest()?;
-            }
-            let state = self.state.load_full();
-            let (frozen, runs) = (&state.memtables.frozen, &state.files.runs);
-            let to = newest(frozen, runs).unwrap_or(0);
-            // Only then is it known whether a snapshot sees a part of the memtables.
-            self.wait_published(to)?;
-            let is_held = self.context.visibility.is_held_between(self.persisted(), to);
-            if frozen.is_empty() || !is_held {
-                self.merge_parts(&state, frozen, runs, true)?;
-                // If a clear came meanwhile, the merge was in vain, and nothing has persisted before that has.
-                while self.persisted() < to && self.state.load().clearing.is_some() {
-                    self.flush_oldest()?;
-                }
-                return Ok(());
-            }
-            // What snapshots see in between stays in runs.
-            while self.is_flush_due() {
-                self.flush_oldest()?;
-            }
-            let (state, runs) = self.written_runs();
-            self.merge_parts(&state, &[], &runs, true)
-        });
-        drop((flushing, merging));
+        let flushing = self.jobs.take_over(Work::Flush, &[Work::Flush]);
+        let merged = flushing.and_then(|_flushing| self.merge_with_memtables(cut));
+        drop(merging);
+        // What came meanwhile, and what was due before if this has failed, found the jobs taken.
+        self.schedule_merge();
         if self.is_flush_due() {
             self.schedule_flush();
         }
         self.context.host.persisted();
         merged
+    }
+
+    /// The same, for who has both jobs.
+    fn merge_with_memtables(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
+        cut()?;
+        while self.state.load().clearing.is_some() {
+            self.flush_oldest()?;
+        }
+        let state = self.state.load_full();
+        let (frozen, runs) = (&state.memtables.frozen, &state.files.runs);
+        let to = newest(frozen, runs).unwrap_or(0);
+        // Only then is it known whether a snapshot sees a part of the memtables.
+        self.wait_published(to)?;
+        let is_held = self.context.visibility.is_held_between(self.persisted(), to);
+        if frozen.is_empty() || !is_held {
+            self.merge_parts(&state, frozen, runs, true)?;
+            // If a clear came meanwhile, the merge was in vain, and nothing has persisted before that has.
+            while self.persisted() < to && self.state.load().clearing.is_some() {
+                self.flush_oldest()?;
+            }
+            return Ok(());
+        }
+        // What snapshots see in between stays in runs.
+        while self.is_flush_due() {
+            self.flush_oldest()?;
+        }
+        let (state, runs) = self.written_runs();
+        self.merge_parts(&state, &[], &runs, true)
     }
 
     /// Reads entries of what a reader at `seqno` looks into, newest parts first.

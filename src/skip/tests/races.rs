@@ -1,15 +1,15 @@
 //! What happens at the same time as something else.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::rig::Rig;
 use crate::base::Kind;
 use crate::contract::{Clear, Engine, Load, Write};
 use crate::error::ErrorKind;
-use crate::vfs::{Effect, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
+use crate::vfs::{Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
 
 fn no_cut() -> crate::Result<()> {
     Ok(())
@@ -237,6 +237,29 @@ fn what_is_persisted_stays_so_when_a_clear_comes_meanwhile() {
     drop(flushes);
 }
 
+/// Makes so many runs, each of one write, whose numbers follow `before`.
+fn spill_runs(rig: &Rig, before: u64, count: u64) {
+    for seqno in before + 1..=before + count {
+        rig.put(seqno, &format!("key {seqno}"));
+        rig.visibility().publish(seqno);
+        rig.store.cut(seqno);
+        rig.store.persist().unwrap();
+    }
+}
+
+fn runs(rig: &Rig) -> u64 {
+    rig.store.stats().skip.map_or(0, |figures| figures.runs)
+}
+
+/// Waits until there are few runs, without doing anything about it.
+fn wait_for_few_runs(rig: &Rig) {
+    let start = Instant::now();
+    while runs(rig) > 9 {
+        assert!(start.elapsed() < Duration::from_secs(20), "{} runs stay", runs(rig));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Who is to wait for merges must not wait for memtables that cannot be written: no run is merged before the manifest has it.
 #[test]
 fn loads_do_not_wait_for_flushes_that_are_in_trouble() {
@@ -279,4 +302,26 @@ fn loads_do_not_wait_for_flushes_that_are_in_trouble() {
     rig.visibility().publish(61);
     rig.store.persist().unwrap();
     assert_eq!(rig.get("key", 61), Some(61));
+}
+
+/// Who takes the place of a merge that was due sees to it that it comes after all.
+#[test]
+fn a_merge_is_not_forgotten_when_persisting_fails() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let fs: Arc<dyn Fs> = Arc::new(faults.clone());
+    let rig = Rig::create(&fs);
+    let merges = Mutex::new(Some(rig.hold_merges()));
+    spill_runs(&rig, 0, 33);
+    assert_eq!(runs(&rig), 32, "the first one is the base");
+    let cut = || {
+        // The merge that was queued comes now, and finds its place taken.
+        drop(merges.lock().unwrap().take());
+        drop(rig.hold_merges());
+        let full = Effect::Fail(Errno::Raw(28));
+        faults
+            .arm(Fault { name_contains: ".sorted".into(), ..Fault::new(Operation::Create, full) });
+        Ok(())
+    };
+    assert_eq!(rig.store.synchronize(&cut).unwrap_err().kind(), ErrorKind::NoSpace);
+    wait_for_few_runs(&rig);
 }
