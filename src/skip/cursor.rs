@@ -1,6 +1,7 @@
 //! Walking over a sorted file in key order, both ways.
 //!
-//! The cursor has one block. Who walks from block to block reads the next ones with it, past the cache.
+//! The cursor has one block. Who walks from block to block reads the next ones with it, past the cache. Whatever links say, a walk
+//! comes to each record once at most: the records of a block are counted behind those of the block in front.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ const FIRST_RUN: u64 = 16 << 10;
 const LONGEST_RUN: u64 = 256 << 10;
 /// So many steps in a row to the next block make a walk.
 const WALK: isize = 2;
+
+const NOT_COUNTED: Damage = Damage("records are not counted from block to block");
 
 /// A position in a sorted file.
 pub(super) struct FileCursor {
@@ -98,6 +101,11 @@ impl FileCursor {
         let block = self.file.parse(&bytes, target.offset)?;
         if block.len() == 0 {
             return Err(self.file.damaged(Damage("a block has no records"), &target));
+        }
+        if target.record.saturating_add(block.len() as u64) > self.file.footer.records {
+            return Err(self
+                .file
+                .damaged(Damage("there are more records than there should be"), &target));
         }
         self.key.clear();
         self.key.extend_from_slice(block.prefix);
@@ -184,14 +192,19 @@ impl FileCursor {
     fn settle_forward(&mut self, place: Place) -> Result<()> {
         self.is_valid = false;
         let Some(loaded) = &self.block else { return Ok(()) };
-        if place.index < self.file.parse(&loaded.bytes, loaded.target.offset)?.len() {
+        let len = self.file.parse(&loaded.bytes, loaded.target.offset)?.len();
+        if place.index < len {
             return self.stand(place);
         }
         let number = loaded.number + 1;
         if number >= self.file.blocks() {
             return Ok(());
         }
+        let end = loaded.target.record + len as u64;
         let target = self.file.target_of(number, &mut self.links)?;
+        if target.record != end {
+            return Err(self.file.damaged(NOT_COUNTED, &target));
+        }
         self.load(number, target)?;
         self.stand(Place::default())
     }
@@ -206,9 +219,13 @@ impl FileCursor {
             return self.stand(place);
         }
         let Some(number) = number.checked_sub(1) else { return Ok(()) };
+        let begin = target.record;
         let target = self.file.target_of(number, &mut self.links)?;
         self.load(number, target)?;
         let block = self.block()?;
+        if target.record + block.len() as u64 != begin {
+            return Err(self.file.damaged(NOT_COUNTED, &target));
+        }
         let place = self.file.damage(block.place(block.len() - 1), &target)?;
         self.stand(place)
     }

@@ -379,6 +379,45 @@ fn no_byte_with_a_right_checksum_is_a_danger() {
     }
 }
 
+/// A scan must not take longer because many links lead to one block.
+#[test]
+fn a_scan_gives_no_more_records_than_the_file_says() {
+    for shape in shapes() {
+        for step in [1, 2, 3] {
+            let mut entries = some_entries(shape.has_trailers, 9);
+            entries.iter_mut().for_each(|entry| entry.2 = vec![1; 200]);
+            let mut plan = Plan::new(entries, shape);
+            plan.bend_links = Box::new(move |number, links| {
+                if number.is_some() {
+                    let link = links.remove(0);
+                    *links = (0..50).map(|_| link.clone()).collect();
+                    (0..).zip(links).for_each(|(at, link)| link.numbers[2] = step * at);
+                }
+            });
+            plan.bend_footer = Box::new(|footer| (footer.records, footer.blocks) = (50, 50));
+            let bytes = plan.bytes();
+            for reach in REACHES {
+                let file = open(&bytes, reach).unwrap();
+                for (run, is_forward) in [(None, true), (None, false), (Some(1 << 16), true)] {
+                    let mut cursor = file.cursor(run);
+                    let mut moved = match is_forward {
+                        true => cursor.seek_to_first(),
+                        false => cursor.seek_to_last(),
+                    };
+                    let mut given = 0;
+                    while moved.is_ok() && cursor.is_valid() {
+                        given += 1;
+                        moved = if is_forward { cursor.next() } else { cursor.prev() };
+                    }
+                    let what = format!("{shape:?}, {reach:?}, {step}, {is_forward}");
+                    assert!(given <= file.footer.records, "{what}: {given} records");
+                    assert_eq!(moved.unwrap_err().kind(), ErrorKind::Corruption, "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// What one link is changed to.
 #[derive(Clone, Debug)]
 enum Bend {
