@@ -124,11 +124,7 @@ impl SortedFile {
             let what = format!("the file is {found} bytes long, not {len}");
             return Err(Error::corruption(file.path(), found.min(len), what));
         };
-        let footer = file.view(at..len)?;
-        let Some(bytes) = footer.first_chunk() else {
-            return Err(Error::corruption(file.path(), at, "the footer is cut off"));
-        };
-        let footer = Footer::decode(bytes, file.path(), identity, at)?;
+        let footer = read_footer(&*file, identity, at)?;
         let count = footer.blocks.saturating_add(footer.link_blocks);
         if count > len / LEAST_BLOCK || footer.records > len / LEAST_RECORD {
             let what = "there cannot be so many blocks or records";
@@ -574,6 +570,23 @@ impl SortedFile {
         Error::corruption(self.file.path(), offset, damage.0)
     }
 
+    /// An error unless what the next opening will read first is what this one has in memory.
+    pub(super) fn check_end(&self) -> Result<()> {
+        let at = self.len - Footer::LEN as u64;
+        let footer = read_footer(&*self.file, self.identity, at)?;
+        let changed = |offset| {
+            Error::corruption(self.file.path(), offset, "it has changed since the file was opened")
+        };
+        if footer != self.footer {
+            return Err(changed(at));
+        }
+        let top = read_top(&*self.file, self.identity, &footer, self.uniform)?;
+        match top.targets() == self.top.targets() {
+            true => Ok(()),
+            false => Err(changed(footer.top)),
+        }
+    }
+
     /// Where blocks of links are.
     pub(super) fn link_blocks(&self) -> &[Target] {
         self.top.targets()
@@ -617,6 +630,15 @@ fn bisect(
         }
     }
     Ok(from)
+}
+
+/// Reads the footer, which is at `at`.
+fn read_footer(file: &dyn File, identity: u64, at: u64) -> Result<Footer> {
+    let footer = file.view(at..at + Footer::LEN as u64)?;
+    let Some(bytes) = footer.first_chunk() else {
+        return Err(Error::corruption(file.path(), at, "the footer is cut off"));
+    };
+    Footer::decode(bytes, file.path(), identity, at)
 }
 
 /// Reads what leads to blocks of links.

@@ -28,7 +28,7 @@ const MAGIC: [u8; 8] = *b"TBD-SKP\n";
 const VERSION: u32 = 1;
 
 /// What a file says of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Footer {
     pub(super) shape: Shape,
     pub(super) records: u64,

@@ -1,5 +1,6 @@
 //! Checking a whole sorted file: every checksum, that records are in order and links lead to them, that blocks follow each
-//! other without a gap, and that the footer's counts are right.
+//! other without a gap, and that the footer's counts are right. All of that is read anew, the end of the file as well, which an open
+//! file has in memory.
 
 use super::block::Damage;
 use super::file::SortedFile;
@@ -26,6 +27,7 @@ struct Audit<'a> {
 
 /// Reads all of a file and checks it. The first fault found is the error. Nothing is cached.
 pub(super) fn verify(file: &SortedFile) -> Result<()> {
+    file.check_end()?;
     let mut audit = Audit {
         file,
         run: None,

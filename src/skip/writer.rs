@@ -22,7 +22,7 @@ const LEAST_ROOM: usize = 1024;
 const MOST_PADDING: usize = 512;
 
 /// What a file is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
     /// Every so many-th record of a block has a link, and every so many-th link one of the level above.
     pub(super) step_unit: u32,

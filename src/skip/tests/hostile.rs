@@ -18,7 +18,7 @@ use crate::skip::part::{Home, Part, PartMeta};
 use crate::skip::positions::Positions;
 use crate::skip::reduce::Reduce;
 use crate::skip::verify::verify;
-use crate::vfs::{BatchReader, Fs, MemoryFs};
+use crate::vfs::{Access, BatchReader, Fs, Layer, MemoryFs};
 
 /// A link as it is written: what it leads to are numbers.
 #[derive(Clone, Debug)]
@@ -208,6 +208,26 @@ fn every_flip_is_an_error_or_harmless() {
                     expect_right(moved.map(|()| cursor.value().to_vec()), value.clone(), &what);
                 }
             }
+        }
+    }
+}
+
+/// The next opening fails then, so that it is better known before.
+#[test]
+fn verify_finds_every_flip_that_comes_after_the_opening() {
+    let entries = some_entries(true, 22);
+    let whole = Plan::new(entries, shape(2, 12, true)).bytes();
+    let fs = MemoryFs::new();
+    let path = Path::new("/file");
+    fs.write_file(path, &whole).unwrap();
+    for layer in [Layer::Positional, Layer::Mmap] {
+        let file = fs.open(path, Access::Read, layer).unwrap();
+        let file = open_file(file, REACHES[0]).unwrap();
+        for at in 0..whole.len() as u64 {
+            verify(&file).unwrap();
+            fs.corrupt(path, at, 1 << (at % 8)).unwrap();
+            assert!(verify(&file).is_err(), "byte {at} of {}, {layer:?}", whole.len());
+            fs.corrupt(path, at, 1 << (at % 8)).unwrap();
         }
     }
 }
