@@ -95,6 +95,8 @@ struct State {
     /// The number of the last clear; 0 if there was none.
     cleared: Seqno,
     clearing: Option<Clearing>,
+    /// The number up to which the last merge of all files went that left none; 0 if there was none.
+    emptied: Seqno,
 }
 
 impl Files {
@@ -249,7 +251,8 @@ impl Store {
         });
         let files = open_files(&manifest.contents, &home)?;
         let memtables = Memtables::new(MemtableKind::default(), &context.budget);
-        let state = State { memtables, files, older: Vec::new(), cleared: 0, clearing: None };
+        let state =
+            State { memtables, files, older: Vec::new(), cleared: 0, clearing: None, emptied: 0 };
         let reducer = options.reducer();
         let custom = match &reducer {
             Reducer::Custom(name) => context.reducers.get(name),
@@ -664,8 +667,11 @@ impl Store {
         let base = state.files.base.clone().filter(|_| with_base);
         let oldest = runs.last().map_or(0, |run| run.meta.after);
         let (after, from) = match with_base {
-            // What was before a clear is kept by that.
-            true => (0, base.as_ref().map_or(state.cleared, |base| base.meta.to)),
+            // What was before a clear is kept by that; what was before the base, or before nothing was left, by the merge that
+            // made it.
+            true => {
+                (0, base.as_ref().map_or(state.cleared.max(state.emptied), |base| base.meta.to))
+            }
             false => (oldest, oldest),
         };
         self.wait_published(to)?;
@@ -706,6 +712,9 @@ impl Store {
                     && !planted(Bug::MergeIgnoresSnapshots)
                 {
                     state.older.push(Older { from, to, memtables: None, files: before });
+                }
+                if with_base && made.is_none() {
+                    state.emptied = to;
                 }
             })
         });

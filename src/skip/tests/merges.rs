@@ -355,6 +355,41 @@ fn a_snapshot_keeps_its_state_through_every_kind_of_merge() {
     }
 }
 
+/// What comes and goes while a snapshot is held is not kept for it: it sees none of that.
+#[test]
+fn a_snapshot_keeps_nothing_that_came_after_it() {
+    for has_base in [false, true] {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+        let db = open(&fs);
+        let keyspace = db.keyspace("main", KeyspaceOptions::skip()).unwrap();
+        if has_base {
+            keyspace.put("0", "base").unwrap();
+            keyspace.persist().unwrap();
+        }
+        let snapshot = db.snapshot();
+        for round in 0..20_u64 {
+            let keys = ["a", "b", "c"];
+            keyspace.load_sorted(keys.map(|key| (key, round.to_be_bytes()))).unwrap();
+            keys.iter().for_each(|key| keyspace.delete(key).unwrap());
+            keyspace.persist().unwrap();
+            assert_eq!(snapshot.iter(&keyspace).count(), usize::from(has_base));
+            // Those that the first merge has merged, and what the last one made.
+            expect_files(&*fs, if has_base { 3 } else { 1 });
+            if round % 5 == 4 {
+                let newer = db.snapshot();
+                keyspace.load_sorted([("d", round.to_be_bytes())]).unwrap();
+                keyspace.persist().unwrap();
+                assert_eq!(newer.iter(&keyspace).count(), usize::from(has_base));
+                keyspace.delete("d").unwrap();
+                keyspace.persist().unwrap();
+            }
+        }
+        drop(snapshot);
+        keyspace.persist().unwrap();
+        expect_files(&*fs, usize::from(has_base));
+    }
+}
+
 #[test]
 fn a_load_out_of_order_leaves_nothing() {
     let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
