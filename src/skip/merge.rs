@@ -29,7 +29,7 @@ const MOST_AT_ONCE: usize = 1 << 20;
 const LEAST_AT_ONCE: usize = 16 << 10;
 /// The share of the memory budget that the buffers of a merge may take together.
 const SHARE: usize = 16;
-/// So many values of a key are gathered before one is made of them, if one can be.
+/// So many values of a key are gathered before one is made of them, if that is as small as each of them.
 const MOST_OPERANDS: usize = 1024;
 /// After so many entries it is looked whether to stop.
 const BETWEEN_LOOKS: u64 = 1024;
@@ -197,6 +197,10 @@ impl<'a> Filter<'a> {
         match (is_put, self.reduces) {
             (false, _) => Ok(()),
             (true, true) => {
+                // Values may be large: those that do not count must not wait for the end of the key.
+                if self.order.reduce.only_oldest() {
+                    self.operands.clear();
+                }
                 self.operands.push(tree.value_slice());
                 self.fold()
             }
@@ -204,7 +208,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// Makes one of many values where that is possible: a key may have more of them than there is memory.
+    /// Makes one of many small values: a key may have more of them than there is memory.
     #[inline]
     fn fold(&mut self) -> Result<()> {
         let reduce = self.order.reduce;
@@ -227,5 +231,59 @@ impl<'a> Filter<'a> {
             writer.push(&self.key, self.uniform, &value)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memtable::Memtables;
+    use crate::options::{MIN_MEMORY_BUDGET, MemtableKind};
+    use crate::reducer::Reducer;
+    use crate::skip::tests::rig;
+    use crate::vfs::{Fs, MemoryFs};
+
+    /// What is held while a base is made of a key with so many values, at most.
+    fn most_held(reducer: Reducer, count: u64, value: &[u8]) -> usize {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+        let home = rig::home(&fs);
+        let reduce = Reduce::new(reducer, None, &home.dir);
+        let order = Order {
+            home: &home,
+            reduce: &reduce,
+            purpose: Purpose::Base,
+            shape: Shape { step_unit: 4, max_level: 12, has_trailers: true },
+            id: 1,
+            after: 0,
+            to: count,
+            progress: None,
+            valve: None,
+            stopped: &|| false,
+        };
+        let memtables = Memtables::new(MemtableKind::default(), &home.budget);
+        for seqno in 1..=count {
+            memtables.active.insert(b"key", Trailer::new(seqno, Kind::Put), value);
+        }
+        let mut inputs: Vec<_> = memtables.cursors().into_iter().map(Input::Left).collect();
+        inputs.iter_mut().try_for_each(EntryCursor::seek_to_first).unwrap();
+        let mut tree = LoserTree::new(inputs);
+        let mut writer = Writer::new(home.create(1).unwrap(), 1, order.shape(), 1 << 14);
+        let (mut filter, mut most) = (Filter::new(&order), 0);
+        while tree.is_valid() {
+            filter.take(&tree, &mut writer).unwrap();
+            most = most.max(filter.operands.iter().map(|value| value.len()).sum());
+            tree.next().unwrap();
+        }
+        filter.end(&mut writer).unwrap();
+        assert_eq!(writer.records(), 1);
+        most
+    }
+
+    #[test]
+    fn what_of_a_key_does_not_count_takes_no_memory() {
+        let value = vec![1; MIN_MEMORY_BUDGET / 64];
+        assert!(most_held(Reducer::First, 50, &value) <= value.len());
+        let (count, all) = (3 * MOST_OPERANDS as u64, 8 * MOST_OPERANDS);
+        assert!(most_held(Reducer::Sum, count, &[0; 8]) <= all);
     }
 }

@@ -47,10 +47,15 @@ impl Reduce {
         self.only_newest() || self.keeps_all()
     }
 
+    /// Whether the oldest operand is all that counts.
+    pub(super) fn only_oldest(&self) -> bool {
+        self.reducer == Reducer::First
+    }
+
     /// Whether what some operands become can take their place, whichever of those that follow each other they are, and is
-    /// no larger than one.
+    /// as small as one.
     pub(super) fn folds(&self) -> bool {
-        matches!(self.reducer, Reducer::First | Reducer::Sum)
+        self.reducer == Reducer::Sum
     }
 
     /// Whether every operand stays a value of its own.

@@ -7,7 +7,7 @@ mod interrupted;
 mod merges;
 mod races;
 mod reads;
-mod rig;
+pub(super) mod rig;
 mod space;
 mod upkeep;
 mod whole;

@@ -19,7 +19,7 @@ pub(super) struct Rig {
 }
 
 /// A place for sorted files.
-pub(super) fn home(fs: &Arc<dyn Fs>) -> Arc<Home> {
+pub(in crate::skip) fn home(fs: &Arc<dyn Fs>) -> Arc<Home> {
     let context = context(Arc::clone(fs), Arc::new(Log::default()));
     fs.create_dir(&context.dir).unwrap();
     Arc::new(Home {
