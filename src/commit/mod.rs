@@ -259,8 +259,7 @@ impl Committer {
         if let Some(writer) = self.pen()?.log() {
             writer.synced(&point).map_err(|error| self.poison(&error))?;
         }
-        let covered =
-            if planted(Bug::SyncCoversLaterWrites) { self.pen()?.last } else { covered };
+        let covered = if planted(Bug::SyncCoversLaterWrites) { self.pen()?.last } else { covered };
         // Only now: segments may be recycled once this is seen, and `synced` writes into them.
         self.synced.fetch_max(covered, Ordering::Release);
         Ok(())

@@ -438,6 +438,12 @@ pub struct Needed {
     pub written: [usize; WRITERS],
 }
 
+impl From<[usize; PARTS]> for Needed {
+    fn from(commits: [usize; PARTS]) -> Self {
+        Self { commits, ..Self::default() }
+    }
+}
+
 impl Promise {
     /// What must be there after a kill, or after power loss.
     #[must_use]
@@ -643,8 +649,9 @@ impl History {
         &self,
         state: Fingerprint,
         at: usize,
-        needed: Needed,
+        needed: impl Into<Needed>,
     ) -> std::result::Result<[usize; PARTS], String> {
+        let needed = needed.into();
         let begun = self.begun.partition_point(|&start| start <= at);
         let mut found = [0; PARTS];
         for part in 0..PARTS {

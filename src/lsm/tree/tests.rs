@@ -18,7 +18,7 @@ fn with_a_move(fs: &MemoryFs) -> (Context, Arc<Tree>) {
     let table = Arc::clone(state.version.tables().next().unwrap());
     let (removed, place) = (vec![table.meta.id], Place::merged(3));
     let moved = Edit { persisted: 0, removed, added: vec![(place, table)] };
-    assert!(tree.install(&state, moved, |_, _| {}).unwrap());
+    assert!(tree.install(&state.basis(), moved, |_, _| {}).unwrap());
     (context, tree)
 }
 

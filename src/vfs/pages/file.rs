@@ -271,7 +271,7 @@ impl PagedFile {
     fn write_missing(&self, page: u64, at: usize, bytes: &[u8]) -> Result<usize> {
         let Some(mut claim) = self.claim(page..page + 1) else { return Ok(0) };
         let (backing, block) = (&self.backing, self.block());
-        let fill = |target: &mut [u8]| {
+        let fill = |target: &mut [u8]| -> Result<()> {
             if bytes.len() < block {
                 backing.read_pages(page, block, target)?;
             }
