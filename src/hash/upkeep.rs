@@ -849,14 +849,16 @@ impl Store {
                     writer
                         .index
                         .visit(&self.index, bucket, |hash, entry| entries.push((hash, entry)));
-                    let visited = &entries[start..];
-                    let is_old = |entry: &Entry| entry.is_tombstone() && is_covered(entry);
-                    for &(hash, entry) in visited.iter().filter(|(_, entry)| is_old(entry)) {
-                        let alone = visited.iter().filter(|(other, _)| *other == hash).count() == 1;
-                        if !alone {
-                            *accompanied += 1;
+                    let visited = &mut entries[start..];
+                    visited.sort_unstable_by_key(|(hash, _)| *hash);
+                    let is_old =
+                        |(_, entry): &&(u64, Entry)| entry.is_tombstone() && is_covered(entry);
+                    for same in visited.chunk_by(|(a, _), (b, _)| a == b) {
+                        let old = same.iter().filter(is_old);
+                        if same.len() > 1 {
+                            *accompanied += old.count() as u64;
                         } else if seen.entries.len() < most_tombstones {
-                            seen.entries.push((hash, entry));
+                            seen.entries.extend(old);
                         }
                     }
                 }

@@ -171,7 +171,6 @@ impl Writer {
             if found.as_slice().len() > usize::from(newest.is_some()) {
                 tail.figures.set_unresolved();
             }
-            let new_segment = (tail.id, Arc::clone(&tail.figures));
             match newest {
                 // Both are going to be published at once: no state is ever between them.
                 Some(older) if older.seqno > place.visibility.published() => {
@@ -180,6 +179,7 @@ impl Writer {
                 Some(Older { entry: older, seqno: old, segment: old_segment }) => {
                     self.index.insert(place.index, hash, entry);
                     let (entry, new) = (older, trailer.seqno());
+                    let new_segment = (tail.id, Arc::clone(&tail.figures));
                     let superseded = Superseded { hash, entry, old, new, old_segment, new_segment };
                     self.superseded.push_back(superseded);
                 }

@@ -264,7 +264,7 @@ mod tests {
         for seqno in 1..=count {
             memtables.active.insert(b"key", Trailer::new(seqno, Kind::Put), value);
         }
-        let mut inputs: Vec<_> = memtables.cursors().into_iter().map(Input::Left).collect();
+        let mut inputs: Vec<_> = memtables.cursors().map(Input::Left).collect();
         inputs.iter_mut().try_for_each(EntryCursor::seek_to_first).unwrap();
         let mut tree = LoserTree::new(inputs);
         let mut writer = Writer::new(home.create(1).unwrap(), 1, order.shape(), 1 << 14);

@@ -318,6 +318,8 @@ fn no_version_is_taken_for_the_newest_that_is_not() {
         for count in 1..=BATCHES {
             let mut batch = db.batch();
             for key in keys {
+                // Nobody sees this one.
+                batch.put(keyspace, key, u64::MAX.to_le_bytes());
                 batch.put(keyspace, key, count.to_le_bytes());
             }
             batch.commit().unwrap();

@@ -219,8 +219,8 @@ fn write_twice(rig: &mut Rig, keys: u32) {
             rig.store.apply(&Write { seqno, kind: Kind::Put, key, value: b"" });
         }
         rig.store.end_batch(rig.last);
+        rig.store.context.visibility.publish(rig.last);
     }
-    rig.store.context.visibility.publish(rig.last);
     assert_eq!(rig.store.index.entries(), u64::from(2 * keys));
 }
 
@@ -571,6 +571,7 @@ fn compact_ends_however_fast_keys_are_deleted() {
 fn tombstones_that_a_snapshot_kept_company_are_forgotten_when_it_is_gone() {
     const KEYS: u32 = 10_000;
     let mut rig = Rig::create();
+    rig.put("key", "value");
     (0..KEYS).for_each(|key| rig.write(Kind::Put, &key.to_be_bytes(), b""));
     rig.persist();
     let held = rig.store.context.visibility.hold();
@@ -581,8 +582,8 @@ fn tombstones_that_a_snapshot_kept_company_are_forgotten_when_it_is_gone() {
     rig.store.wait_for_deferred().unwrap();
     assert_eq!(rig.store.forgettable(), 0);
     rig.tend();
-    assert_eq!(rig.store.index.entries(), u64::from(2 * KEYS));
+    assert_eq!(rig.store.index.entries(), u64::from(2 * KEYS) + 1);
     assert!(rig.store.context.visibility.release(held));
     rig.tend();
-    assert_eq!(rig.store.index.entries(), 0);
+    assert_eq!(rig.store.index.entries(), 1);
 }

@@ -215,14 +215,16 @@ fn what_is_persisted_stays_so_when_a_clear_comes_meanwhile() {
     let rig = Rig::create(&fs);
     rig.put(1, "a");
     rig.visibility().publish(1);
-    rig.store.synchronize(&|| Ok(rig.store.cut(1))).unwrap();
+    rig.store.cut(1);
+    rig.store.synchronize(&no_cut).unwrap();
     rig.put(2, "a");
     rig.visibility().publish(2);
     let flushes = rig.hold_flushes();
     let slow = Effect::Delay(Duration::from_millis(100));
     faults.arm(Fault { name_contains: ".sorted".into(), ..Fault::new(Operation::Create, slow) });
+    rig.store.cut(2);
     thread::scope(|scope| {
-        let persisting = scope.spawn(|| rig.store.synchronize(&|| Ok(rig.store.cut(2))));
+        let persisting = scope.spawn(|| rig.store.synchronize(&no_cut));
         while faults.fired() == 0 {
             thread::yield_now();
         }
