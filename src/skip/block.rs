@@ -381,6 +381,20 @@ impl BlockBuilder {
         self.records.push(Pushed { key_end: self.keys.len(), value_len: value.len(), trailer });
     }
 
+    /// Makes all keys empty, with one trailer.
+    pub(super) fn forget_keys(&mut self, trailer: Trailer) {
+        self.keys.clear();
+        for record in &mut self.records {
+            (record.key_end, record.trailer) = (0, trailer);
+        }
+        self.heads = self.records.iter().map(|record| self.head_len(0, record.value_len)).sum();
+    }
+
+    /// How many bytes all keys have.
+    pub(super) fn key_bytes(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Puts the block into `out`, in place of what was there, for a file at `offset`, with zeros up to `len` bytes if
     /// those are at most `padding`; and is empty again.
     ///

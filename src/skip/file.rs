@@ -171,18 +171,21 @@ impl SortedFile {
             self.check(&bytes, self.top.targets()[number].offset)?;
             let block = self.parse(&bytes, self.top.targets()[number].offset)?;
             let mut place = block.start();
+            gathered.begin_block(block.prefix);
             for _ in 0..block.len() {
                 let record = self.damage(block.record(place), &self.top.targets()[number])?;
-                let key = [block.prefix, record.suffix].concat();
                 let target = self.target(block.bytes(record.value()), number, place.index)?;
                 let is_next = match gathered.targets().last() {
                     None => target.record == 0 && target.block == 0,
                     Some(last) => target.record > last.record && target.block == last.block + 1,
                 };
-                if !is_next || !gathered.push(&key, record.trailer, target) {
+                if !is_next || !gathered.push(record.suffix, record.trailer, target) {
                     return Ok(None);
                 }
                 place = record.next;
+            }
+            if gathered.memory() > most {
+                return Ok(None);
             }
         }
         if gathered.targets().len() as u64 != self.footer.blocks {
@@ -593,7 +596,7 @@ impl SortedFile {
     }
 
     /// What leads to block of links `number`, if searches go by that.
-    pub(super) fn link_to_links(&self, number: usize) -> Option<(&[u8], Trailer)> {
+    pub(super) fn link_to_links(&self, number: usize) -> Option<(Vec<u8>, Trailer)> {
         let shape = self.footer.shape;
         let (key, trailer) = self.top.link(number);
         // What is uniform is known only when a load is installed, after its links were read.
@@ -652,6 +655,7 @@ fn read_top(file: &dyn File, identity: u64, footer: &Footer, uniform: Trailer) -
         return Err(wrong());
     }
     let mut gathered = Gathered::default();
+    gathered.begin_block(block.prefix);
     let mut place = block.start();
     for _ in 0..block.len() {
         let record = block.record(place).map_err(damaged)?;
@@ -669,8 +673,7 @@ fn read_top(file: &dyn File, identity: u64, footer: &Footer, uniform: Trailer) -
         if !is_in_order || target.record >= footer.records || target.block >= footer.blocks {
             return Err(wrong());
         }
-        let key = [block.prefix, record.suffix].concat();
-        if !gathered.push(&key, record.trailer, target) {
+        if !gathered.push(record.suffix, record.trailer, target) {
             return Err(wrong());
         }
         place = record.next;

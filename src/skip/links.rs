@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::base::Trailer;
-use crate::base::key::{common_prefix_len, compare, head_behind};
+use crate::base::key::{common_prefix_len, compare, head, head_behind};
 
 /// Where a block is in the file, and what is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,13 +30,26 @@ impl Target {
     }
 }
 
-/// Links that are being gathered, in order.
+/// Links that are being gathered, in order. Their keys take no more memory than in the blocks that they come from: what all keys of
+/// a block share is there once.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    keys: Vec<u8>,
+    blocks: Vec<Source>,
+    /// What the keys of each block share, one behind the other.
+    prefixes: Vec<u8>,
+    /// What is behind that in each key.
+    suffixes: Vec<u8>,
     ends: Vec<u32>,
     trailers: Vec<Trailer>,
     targets: Vec<Target>,
+}
+
+/// A block that links came from.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    /// Its first link.
+    first: usize,
+    prefix_end: usize,
 }
 
 /// Links of one level of blocks, and the levels above.
@@ -50,10 +63,17 @@ pub(super) struct Links {
 }
 
 impl Gathered {
-    /// Adds a link; false if keys take more than can be addressed.
-    pub(super) fn push(&mut self, key: &[u8], trailer: Trailer, target: Target) -> bool {
-        let Ok(end) = u32::try_from(self.keys.len() + key.len()) else { return false };
-        self.keys.extend_from_slice(key);
+    /// Goes on with the links of a block whose keys share `prefix`.
+    pub(super) fn begin_block(&mut self, prefix: &[u8]) {
+        self.prefixes.extend_from_slice(prefix);
+        let (first, prefix_end) = (self.targets.len(), self.prefixes.len());
+        self.blocks.push(Source { first, prefix_end });
+    }
+
+    /// Adds a link of the block, whose key is `suffix` behind the prefix; false if keys take more than can be addressed.
+    pub(super) fn push(&mut self, suffix: &[u8], trailer: Trailer, target: Target) -> bool {
+        let Ok(end) = u32::try_from(self.suffixes.len() + suffix.len()) else { return false };
+        self.suffixes.extend_from_slice(suffix);
         self.ends.push(end);
         self.trailers.push(trailer);
         self.targets.push(target);
@@ -64,14 +84,60 @@ impl Gathered {
         &self.targets
     }
 
-    fn key(&self, index: usize) -> &[u8] {
+    /// Bytes of memory they take.
+    pub(super) fn memory(&self) -> usize {
+        let of_links = size_of_val(&self.targets[..])
+            + size_of_val(&self.trailers[..])
+            + size_of_val(&self.ends[..]);
+        of_links + self.suffixes.len() + self.prefixes.len() + size_of_val(&self.blocks[..])
+    }
+
+    /// What the keys of block `block` share.
+    fn prefix(&self, block: usize) -> &[u8] {
+        let start = block.checked_sub(1).map_or(0, |before| self.blocks[before].prefix_end);
+        &self.prefixes[start..self.blocks[block].prefix_end]
+    }
+
+    fn suffix(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        &self.keys[start..self.ends[index] as usize]
+        &self.suffixes[start..self.ends[index] as usize]
+    }
+
+    /// The two parts of a key.
+    fn parts(&self, index: usize) -> (&[u8], &[u8]) {
+        let block = self.blocks.partition_point(|block| block.first <= index) - 1;
+        (self.prefix(block), self.suffix(index))
+    }
+
+    fn key(&self, index: usize) -> Vec<u8> {
+        <[&[u8]; 2]>::from(self.parts(index)).concat()
+    }
+
+    /// The heads of all keys behind `shared`. Looks at what the keys of a block share once, however many they are.
+    fn heads(&self, shared: &[u8]) -> Vec<u64> {
+        let mut heads = Vec::with_capacity(self.targets.len());
+        for (number, block) in self.blocks.iter().enumerate() {
+            let prefix = self.prefix(number);
+            let end = self.blocks.get(number + 1).map_or(self.targets.len(), |next| next.first);
+            let suffixes = (block.first..end).map(|index| self.suffix(index));
+            let common = common_prefix_len(prefix, shared);
+            match (&prefix[common..], &shared[common..]) {
+                ([], rest) => heads.extend(suffixes.map(|suffix| head_behind(rest, suffix))),
+                (front, []) => heads.extend(suffixes.map(|suffix| head_of_both(front, suffix))),
+                (front, rest) => {
+                    let head = if front < rest { 0 } else { u64::MAX };
+                    heads.extend(suffixes.map(|_| head));
+                }
+            }
+        }
+        heads
     }
 
     /// Puts up to `levels` levels of every `step`-th link above the links.
     pub(super) fn finish(mut self, step: u32, levels: u32) -> Links {
-        self.keys.shrink_to_fit();
+        self.blocks.shrink_to_fit();
+        self.prefixes.shrink_to_fit();
+        self.suffixes.shrink_to_fit();
         self.ends.shrink_to_fit();
         self.trailers.shrink_to_fit();
         self.targets.shrink_to_fit();
@@ -81,12 +147,11 @@ impl Gathered {
             0..=2 => Box::default(),
             _ => {
                 let (first, last) = (self.key(1), self.key(len - 1));
-                first[..common_prefix_len(first, last)].into()
+                first[..common_prefix_len(&first, &last)].into()
             }
         };
         let step = (step as usize).max(2);
-        let mut heads: Vec<Vec<u64>> =
-            vec![(0..len).map(|index| head_behind(&prefix, self.key(index))).collect()];
+        let mut heads = vec![self.heads(&prefix)];
         while let Some(below) = heads.last()
             && below.len() > step
             && heads.len() <= levels as usize
@@ -96,6 +161,14 @@ impl Gathered {
         }
         Links { prefix, step, heads, gathered: self }
     }
+}
+
+/// The [`head`] of a key in two parts.
+fn head_of_both(front: &[u8], behind: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let both = front.iter().chain(behind);
+    bytes.iter_mut().zip(both).for_each(|(byte, &next)| *byte = next);
+    head(&bytes)
 }
 
 impl Links {
@@ -108,8 +181,19 @@ impl Links {
     }
 
     /// The key of link `index`, and what it counts as.
-    pub(super) fn link(&self, index: usize) -> (&[u8], Trailer) {
+    pub(super) fn link(&self, index: usize) -> (Vec<u8>, Trailer) {
         (self.gathered.key(index), self.gathered.trailers[index])
+    }
+
+    /// The order of link `index` and `(key, trailer)`.
+    fn compare(&self, index: usize, (key, trailer): (&[u8], Trailer)) -> Ordering {
+        let (prefix, suffix) = self.gathered.parts(index);
+        match key.split_at_checked(prefix.len()) {
+            Some((front, rest)) => prefix
+                .cmp(front)
+                .then_with(|| compare((suffix, self.gathered.trailers[index]), (rest, trailer))),
+            None => prefix.cmp(key),
+        }
     }
 
     /// Levels of links, that to the blocks included.
@@ -119,10 +203,8 @@ impl Links {
 
     /// Bytes of memory they take.
     pub(super) fn memory(&self) -> usize {
-        let Gathered { keys, ends, trailers, targets } = &self.gathered;
         let heads: usize = self.heads.iter().map(|level| size_of_val(&level[..])).sum();
-        let targets = size_of_val(&targets[..]) + size_of_val(&trailers[..]);
-        heads + keys.len() + size_of_val(&ends[..]) + targets + size_of::<Self>()
+        size_of::<Self>() + self.prefix.len() + heads + self.gathered.memory()
     }
 
     /// The last link that is not behind `(key, trailer)`; the first one if all are. There must be one.
@@ -151,7 +233,7 @@ impl Links {
         let (mut from, mut to) = (level.partition_point(|&link| link < head), passed);
         while from < to {
             let middle = from.midpoint(to);
-            match compare(self.link(middle), (key, trailer)) {
+            match self.compare(middle, (key, trailer)) {
                 Ordering::Greater => to = middle,
                 _ => from = middle + 1,
             }
@@ -177,12 +259,17 @@ mod tests {
     use super::*;
     use crate::base::Kind;
 
-    fn links(keys: &[(Vec<u8>, u64)], step: u32, levels: u32) -> Links {
+    /// Links that come from blocks of `in_a_block` links each.
+    fn links(keys: &[(Vec<u8>, u64)], in_a_block: usize, step: u32, levels: u32) -> Links {
         let mut gathered = Gathered::default();
-        for (index, (key, seqno)) in keys.iter().enumerate() {
-            let index = index as u64;
-            let target = Target { offset: 0, len: 1, record: 10 * index, block: index };
-            assert!(gathered.push(key, Trailer::new(*seqno, Kind::Put), target));
+        for (number, block) in keys.chunks(in_a_block).enumerate() {
+            let shared = common_prefix_len(&block[0].0, &block[block.len() - 1].0);
+            gathered.begin_block(&block[0].0[..shared]);
+            for (index, (key, seqno)) in block.iter().enumerate() {
+                let index = (number * in_a_block + index) as u64;
+                let target = Target { offset: 0, len: 1, record: 10 * index, block: index };
+                assert!(gathered.push(&key[shared..], Trailer::new(*seqno, Kind::Put), target));
+            }
         }
         gathered.finish(step, levels)
     }
@@ -193,6 +280,7 @@ mod tests {
             prefix in proptest::collection::vec(any::<u8>(), 0..4),
             keys in proptest::collection::btree_set(
                 (proptest::collection::vec(0_u8..3, 0..12), 0_u64..4), 1..200),
+            in_a_block in prop::sample::select(vec![1_usize, 3, 20, 200]),
             step in 2..9_u32,
             levels in 0..5_u32,
             probe in proptest::collection::vec(0_u8..3, 0..12),
@@ -203,8 +291,11 @@ mod tests {
                 .map(|(key, seqno)| ([&prefix[..], &key].concat(), seqno))
                 .collect();
             keys.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-            let links = links(&keys, step, levels);
+            let links = links(&keys, in_a_block, step, levels);
             prop_assert!(links.levels() <= levels as usize + 1);
+            for (index, (key, seqno)) in keys.iter().enumerate() {
+                prop_assert_eq!(links.link(index), (key.clone(), Trailer::new(*seqno, Kind::Put)));
+            }
             for probe in [probe.clone(), [&prefix[..], &probe].concat()] {
                 let wanted = (&probe[..], Trailer::new(at, Kind::Put));
                 let expected = keys.partition_point(|(key, seqno)| {

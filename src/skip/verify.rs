@@ -78,6 +78,7 @@ impl Audit<'_> {
             let target = self.file.target(block.bytes(link.value()), number, place.index)?;
             let key = [block.prefix, link.suffix].concat();
             let own = self.file.footer.shape.has(2).then_some((&key[..], link.trailer));
+            let above_link = above_link.as_ref().map(|(key, trailer)| (&key[..], *trailer));
             let first = above_link.filter(|_| place.index == 0);
             self.block(&target, own.into_iter().chain(first))?;
             place = link.next;

@@ -1,7 +1,8 @@
 //! Writing a sorted file, from front to back.
 //!
 //! Blocks and blocks of links follow each other: one of links comes when it is full, right behind the blocks that it leads
-//! to. So what is in memory while a file of any size is written is one block of each kind, and the links to blocks of links.
+//! to. So what is in memory while a file of any size is written is one block of each kind, and the links to blocks of links. If the keys
+//! of those are so long that they would take much of what they lead to, the file goes without them: its largest level is 2 then.
 
 use std::sync::Arc;
 
@@ -20,6 +21,11 @@ pub(super) const BLOCK: usize = 4096;
 const LEAST_ROOM: usize = 1024;
 /// Zeros that may follow a block, so that the next one begins at a multiple of the size.
 const MOST_PADDING: usize = 512;
+
+/// Keys in the top of a file, which is in memory whenever the file is open, take so many bytes,
+const MOST_TOP_KEYS: usize = 1 << 20;
+/// or up to this part of the blocks of links that they lead to.
+const TOP_SHARE: usize = 8;
 
 /// What a file is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,9 +177,15 @@ impl Writer {
         [target.offset, u64::from(target.len), first.record, first.block]
             .into_iter()
             .for_each(|number| varint::put(&mut value, number));
-        match self.shape.has(3) {
+        let none = Trailer::new(0, Kind::Put);
+        match self.footer.shape.has(3) {
             true => self.top.push(&key, trailer, &value),
-            false => self.top.push(&[], Trailer::new(0, Kind::Put), &value),
+            false => self.top.push(&[], none, &value),
+        }
+        let keys = self.top.key_bytes();
+        if keys > MOST_TOP_KEYS && keys > self.top.len() * BLOCK / TOP_SHARE {
+            self.top.forget_keys(none);
+            self.footer.shape.max_level = 2;
         }
         Ok(())
     }
@@ -187,7 +199,7 @@ impl Writer {
             Which::Top => &mut self.top,
         };
         builder.finish(self.identity, offset, room, MOST_PADDING, &mut self.buffer);
-        // Only keys that have next to nothing in common at 64 KiB each make so large a block of what leads to others.
+        // It takes more blocks of links than there will be on any device to make the top so long.
         let len = u32::try_from(self.buffer.len()).map_err(|_| {
             Error::Unsupported("what leads to the blocks of a sorted file is 4 GiB long".into())
         })?;

@@ -313,6 +313,28 @@ fn records_may_be_huge_or_nothing() {
     }
 }
 
+/// Links must not take memory for all that is in their keys, or a file would be opened at the price of reading all of it.
+#[test]
+fn long_keys_that_have_much_in_common_take_little_memory() {
+    for fronts in [&b"a"[..], b"abc"] {
+        let entry = |number: usize| {
+            let front = vec![fronts[number * fronts.len() / 300]; 60_000];
+            ([&front[..], &number.to_be_bytes()].concat(), UNIFORM, vec![number as u8])
+        };
+        let entries: Vec<Entry> = (0..300).map(entry).collect();
+        let about: Vec<_> = probes(&entries).into_iter().step_by(101).collect();
+        for has_trailers in [false, true] {
+            let bytes = write(&entries, shape(4, 12, has_trailers));
+            for reach in [Reach { most_links: 1 << 20, ..REACHES[1] }, REACHES[3]] {
+                let file = open(&bytes, reach).unwrap();
+                assert!(file.memory() < 3 << 20, "{} bytes of {}", file.memory(), bytes.len());
+                check_points(&file, &entries, &about);
+            }
+            verify(&open(&bytes, REACHES[1]).unwrap()).unwrap();
+        }
+    }
+}
+
 #[test]
 fn it_does_through_every_layer() {
     let dir = tempfile::tempdir().unwrap();

@@ -12,6 +12,7 @@ use crate::base::{checksum, varint};
 use crate::error::ErrorKind;
 use crate::iter::{EntryCursor, sample};
 use crate::reducer::Reducer;
+use crate::skip::block::BlockBuilder;
 use crate::skip::footer::Footer;
 use crate::skip::merge::{Input, Order, Purpose};
 use crate::skip::part::{Home, Part, PartMeta};
@@ -434,6 +435,48 @@ fn a_scan_gives_no_more_records_than_the_file_says() {
                     assert_eq!(moved.unwrap_err().kind(), ErrorKind::Corruption, "{what}");
                 }
             }
+        }
+    }
+}
+
+/// Appends a block of links whose keys are all the same long prefix. Gives where it is.
+fn append_long_links(out: &mut Vec<u8>, links: impl Iterator<Item = Vec<u64>>) -> (u64, u64) {
+    let mut builder = BlockBuilder::new(4, false);
+    for numbers in links {
+        let link = Link { key: vec![b'p'; 65_535], trailer: UNIFORM, numbers };
+        let (key, trailer, value) = record(link);
+        builder.push(&key, trailer, &value);
+    }
+    let (offset, mut block) = (out.len() as u64, Vec::new());
+    builder.finish(IDENTITY, offset, 0, 0, &mut block);
+    out.extend_from_slice(&block);
+    (offset, block.len() as u64)
+}
+
+/// What many links share must not take memory for each of them.
+#[test]
+fn a_long_prefix_of_many_links_takes_little_memory() {
+    const COUNT: u64 = 500;
+    for is_top in [false, true] {
+        let (mut out, mut footer) = (vec![0; 64], Footer::new(shape(4, 12, false)));
+        (footer.records, footer.blocks) = (COUNT, COUNT);
+        let (top, len) = match is_top {
+            true => append_long_links(&mut out, (0..COUNT).map(|at| vec![0, 24, at, at])),
+            false => {
+                let links = append_long_links(&mut out, (0..COUNT).map(|at| vec![0, 24, at]));
+                let numbers = vec![links.0, links.1, 0, 0];
+                let link = Link { key: Vec::new(), trailer: UNIFORM, numbers };
+                append(&mut out, footer.shape, [record(link)])
+            }
+        };
+        footer.link_blocks = if is_top { COUNT } else { 1 };
+        (footer.top, footer.top_len) = (top, len as u32);
+        let footer = footer.encode(IDENTITY, out.len() as u64);
+        out.extend_from_slice(&footer);
+        for reach in REACHES {
+            let file = open(&out, reach).unwrap();
+            assert!(file.memory() <= 3 * out.len(), "{} of {}", file.memory(), out.len());
+            exercise(&file);
         }
     }
 }
