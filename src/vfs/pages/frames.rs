@@ -204,7 +204,12 @@ impl Frames {
 
     /// The bytes of memory that frames of this cache take, each with what is known of it.
     pub(super) fn bytes(&self) -> usize {
-        self.count() * (self.block() + size_of::<Meta>())
+        Self::bytes_of(self.block(), self.count())
+    }
+
+    /// Those that so many frames would take.
+    pub(super) fn bytes_of(block: usize, count: usize) -> usize {
+        count.saturating_mul(block + size_of::<Meta>())
     }
 
     #[inline]

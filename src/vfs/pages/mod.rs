@@ -159,6 +159,12 @@ impl PageCache {
         self.frames.bytes() + self.table.bytes() + self.directory().policy.bytes()
     }
 
+    /// The memory that a cache would take which there is not yet.
+    pub(crate) fn bytes_of(block_size: usize, pages: usize) -> usize {
+        let found_by = Table::bytes_of(pages) + Policy::bytes_of(pages);
+        Frames::bytes_of(block_size, pages).saturating_add(found_by)
+    }
+
     fn directory(&self) -> MutexGuard<'_, Directory> {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -92,6 +92,11 @@ impl Policy {
         self.nodes.capacity() * size_of::<Node>() + size_of_val(&*self.ghosts.slots)
     }
 
+    /// The bytes of the queues of so many frames.
+    pub(super) fn bytes_of(frames: usize) -> usize {
+        frames * size_of::<Node>() + Ghosts::size(frames) * size_of::<(u32, u32)>()
+    }
+
     /// Queues a frame that was reserved and has a page now.
     pub(super) fn admit(&mut self, index: u32, key: Key) {
         let place = if self.ghosts.forget(key) { Place::Main } else { Place::Small };
@@ -238,7 +243,7 @@ struct Ghosts {
 
 impl Ghosts {
     fn new(frames: usize) -> Self {
-        let size = frames.next_power_of_two().max(2);
+        let size = Self::size(frames);
         let capacity = frames.min(u32::MAX as usize / 2) as u32;
         Self {
             slots: vec![(0, 0); size].into_boxed_slice(),
@@ -246,6 +251,10 @@ impl Ghosts {
             capacity,
             shift: u64::BITS - size.trailing_zeros(),
         }
+    }
+
+    fn size(frames: usize) -> usize {
+        frames.next_power_of_two().max(2)
     }
 
     fn slot(&mut self, key: Key) -> (&mut (u32, u32), u32) {

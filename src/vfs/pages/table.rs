@@ -27,15 +27,24 @@ pub(super) struct Table {
 impl Table {
     /// A table for so many frames.
     pub(super) fn new(frames: usize) -> Self {
-        let size = (frames * 2).next_power_of_two();
+        let size = Self::size(frames);
         Self {
             heads: (0..size).map(|_| AtomicU32::new(0)).collect(),
             shift: u64::BITS - size.trailing_zeros(),
         }
     }
 
+    fn size(frames: usize) -> usize {
+        (frames * 2).next_power_of_two()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.heads)
+    }
+
+    /// The bytes of a table for so many frames.
+    pub(super) fn bytes_of(frames: usize) -> usize {
+        Self::size(frames) * size_of::<AtomicU32>()
     }
 
     #[inline]

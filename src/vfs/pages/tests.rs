@@ -155,6 +155,21 @@ fn below(fs: &dyn Fs, name: &str) -> Vec<u8> {
     file.view(0..file.len().unwrap()).unwrap().to_vec()
 }
 
+/// What a memory budget is asked for before there is a cache.
+#[test]
+fn a_layer_tells_what_its_cache_takes() {
+    for block_size in [512, 4096, 1 << 20] {
+        for pages in [1, 2, 3, 8, 9, 100, 1000] {
+            let made = PageCache::new(block_size as usize, pages as usize).unwrap();
+            for layer in
+                [Layer::BlockCache { block_size, pages }, Layer::DirectCache { block_size, pages }]
+            {
+                assert_eq!(layer.page_cache_bytes(), made.bytes(), "{pages} of {block_size}");
+            }
+        }
+    }
+}
+
 #[test]
 fn impossible_caches_are_refused() {
     for (block, pages) in [(0, 1), (256, 1), (1000, 1), (2 << 20, 1), (512, 0), (1 << 20, 1 << 45)]

@@ -93,26 +93,30 @@ fn a_file_system_without_direct_io_says_so_and_keeps_nothing() {
 
 #[test]
 fn page_caches_have_at_most_half_of_the_budget_and_give_it_back() {
-    let half = MIN_MEMORY_BUDGET as u32 / 2 / 4096;
-    let cached =
-        |pages| KeyspaceOptions::lsm().layer(Layer::BlockCache { block_size: 4096, pages });
+    let half = MIN_MEMORY_BUDGET / 2;
+    let layer = |pages| Layer::BlockCache { block_size: 4096, pages };
+    let bytes = |pages| layer(pages).page_cache_bytes();
+    let most = |room: usize| (1..).take_while(|&pages| bytes(pages) <= room).last().unwrap();
+    let cached = |pages| KeyspaceOptions::lsm().layer(layer(pages));
+    let first = most(half) - 10;
+    let second = most(half - bytes(first));
     let too_much = |result| refused(result, ErrorKind::Invalid, &MIN_MEMORY_BUDGET.to_string());
     let setup = Setup::memory();
-    let log_layer = Layer::BlockCache { block_size: 4096, pages: half + 1 };
+    let log_layer = layer(most(half) + 1);
     too_much(setup.builder().log_layer(log_layer).open().map(drop));
     assert_eq!(setup.fs.kind(&setup.path).unwrap(), None);
 
     let database = setup.open();
     let open = |name: &str, options| database.keyspace(name, options).map(drop);
-    open("one", cached(half - 10)).unwrap();
-    open("two", cached(10)).unwrap();
+    open("one", cached(first)).unwrap();
+    open("two", cached(second)).unwrap();
     too_much(open("three", cached(1)));
-    too_much(open("two", cached(11)));
+    too_much(open("two", cached(second + 1)));
     let layers: Vec<_> = database.keyspaces().into_iter().map(|info| info.layer).collect();
-    assert_eq!(layers[1].page_cache_pages(), Some(10), "{layers:?}");
+    assert_eq!(layers[1].page_cache_pages(), Some(second), "{layers:?}");
     assert_eq!(layers.len(), 2);
     open("one", KeyspaceOptions::lsm().layer(Layer::Positional)).unwrap();
-    open("three", cached(half - 10)).unwrap();
+    open("three", cached(first)).unwrap();
     database.close().unwrap();
 
     let smaller = |budget| {
@@ -188,7 +192,10 @@ fn count_what_a_page_cache_does(engine: EngineKind) {
     assert!(used.requests > 0 && used.read_pages > 0 && used.written_pages > 100, "{used:?}");
     assert_eq!(other.stats().page_cache, turbidite::PageCacheStats::default());
     let stats = database.stats();
-    assert_eq!((stats.page_cache, stats.memory.page_caches), (used, 64 * 4096));
+    assert_eq!(
+        (stats.page_cache, stats.memory.page_caches),
+        (used, layer.page_cache_bytes() as u64)
+    );
     // What an earlier cache has done stays counted, and its memory is given back.
     database.keyspace(NAME, options(engine).layer(Layer::Positional)).unwrap();
     assert_eq!(keyspace.iter().count(), 1000);
@@ -207,7 +214,7 @@ struct Changing {
 }
 
 /// Nearly all that page caches may have.
-const CACHED: Layer = Layer::BlockCache { block_size: 4096, pages: 1000 };
+const CACHED: Layer = Layer::BlockCache { block_size: 4096, pages: 950 };
 
 impl Changing {
     fn new(options: KeyspaceOptions) -> Self {
@@ -301,7 +308,7 @@ fn a_layer_that_cannot_be_had_leaves_all_as_it_was() {
             Layer::Mmap,
             Layer::Block { block_size: 512 },
             Layer::BlockCache { block_size: 512, pages: 70 },
-            Layer::DirectCache { block_size: 4096, pages: 1010 },
+            Layer::DirectCache { block_size: 4096, pages: 960 },
         ];
         for layer in others {
             let wanted = options(engine).layer(layer);
