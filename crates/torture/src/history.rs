@@ -654,21 +654,16 @@ impl History {
         let needed = needed.into();
         let begun = self.begun.partition_point(|&start| start <= at);
         let mut found = [0; PARTS];
-        for part in 0..PARTS {
-            let commits =
-                self.states[part].get(&state.parts[part]).map_or(&[][..], |commits| commits);
-            let what = names_of(part);
-            let needed = needed.commits[part];
-            found[part] = match commits.iter().rfind(|&&commit| commit <= begun) {
-                Some(&commit) if commit >= needed => commit,
-                Some(commit) => {
-                    return Err(format!("{what}: {commit} commits are left of {needed}"));
-                }
-                None => {
-                    let what = format!("{what}: no prefix of the {begun} commits; {needed} needed");
-                    return Err(what);
-                }
-            };
+        for (part, found) in found.iter_mut().enumerate() {
+            let commits = self.states[part].get(&state.parts[part]);
+            let before = commits.and_then(|all| all.iter().rfind(|&&commit| commit <= begun));
+            let (what, needed) = (names_of(part), needed.commits[part]);
+            *found = *before.ok_or_else(|| {
+                format!("{what}: no prefix of the {begun} commits; {needed} needed")
+            })?;
+            if *found < needed {
+                return Err(format!("{what}: {found} commits are left of {needed}"));
+            }
         }
         let written = self.written.partition_point(|&(since, _)| since <= at);
         let begun = self.written[..written].last().map_or([0; WRITERS], |&(_, begun)| begun);
