@@ -102,7 +102,7 @@ impl DatabaseBuilder {
 
     /// How many descriptors tables, value files, segments of hash keyspaces and sorted files have at once. When there are more,
     /// those not lately used let go of theirs, and the next read of them opens the file again, which takes some microseconds:
-    /// tables keep indexes and filters in memory meanwhile, and what is mapped stays mapped. Files that a read or a compaction
+    /// tables keep indexes and filters in memory meanwhile, sorted files their links, and what is mapped stays mapped. Files that a read or a compaction
     /// holds, trees and the log come on top. Default: 512; at least 16.
     pub fn open_files(mut self, files: usize) -> Self {
         self.0.open_files = files;

@@ -156,7 +156,7 @@ impl FileCursor {
             }
         };
         let start = range.start;
-        ahead.run = Some((start, self.file.file.view(range)?));
+        ahead.run = Some((start, self.file.view(range)?));
         if !ahead.always {
             ahead.bytes = (2 * ahead.bytes).min(LONGEST_RUN);
         }

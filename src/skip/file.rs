@@ -7,6 +7,8 @@
 //! A block is checked against its checksum when it is read from the file, and then kept in the block cache of the database.
 //! Where the file lends its bytes, a block is checked when it is first used.
 //!
+//! Its descriptor may be closed while nobody reads, and is opened again by the next one who does. What a file lends stays.
+//!
 //! Thread safety: any thread may read. The file is never written again.
 
 use std::ops::Range;
@@ -20,7 +22,7 @@ use super::links::{Gathered, Links, Target};
 use crate::base::key::compare;
 use crate::base::prefetch::prefetch_at;
 use crate::base::{Kind, Seqno, Slice, Trailer, View, varint, words};
-use crate::cache::{BlockCache, FileBlocks};
+use crate::cache::{BlockCache, FileBlocks, Handle};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::vfs::{BatchReader, File, Hint, ReadRequest};
@@ -39,7 +41,7 @@ const LEAST_RECORD: u64 = 2;
 /// An open sorted file.
 #[derive(Debug)]
 pub(super) struct SortedFile {
-    pub(super) file: Arc<dyn File>,
+    file: Handle,
     identity: u64,
     pub(super) footer: Footer,
     len: u64,
@@ -111,13 +113,14 @@ impl SortedFile {
     /// Opens what was written with this identity and is `len` bytes long. Records without trailers count as puts with
     /// number `seqno`. Links to blocks are kept in memory if they take at most `most_links` bytes.
     pub(super) fn open(
-        file: Arc<dyn File>,
+        handle: Handle,
         identity: u64,
         len: u64,
         seqno: Seqno,
         cache: &Arc<BlockCache>,
         most_links: usize,
     ) -> Result<Self> {
+        let file = handle.file()?;
         let found = file.len()?;
         let at = len.checked_sub(Footer::LEN as u64).filter(|_| found == len);
         let Some(at) = at else {
@@ -143,7 +146,7 @@ impl SortedFile {
         let cached = lent.is_none().then(|| FileBlocks::new(Arc::clone(cache), count as usize));
         let mut sorted = Self {
             copies: file.shares(),
-            file,
+            file: handle,
             identity,
             footer,
             len,
@@ -167,7 +170,7 @@ impl SortedFile {
         }
         let mut gathered = Gathered::default();
         for number in 0..self.top.len() {
-            let bytes = self.file.view(self.top.targets()[number].range())?;
+            let bytes = self.view(self.top.targets()[number].range())?;
             self.check(&bytes, self.top.targets()[number].offset)?;
             let block = self.parse(&bytes, self.top.targets()[number].offset)?;
             let mut place = block.start();
@@ -194,6 +197,16 @@ impl SortedFile {
         let levels = self.footer.shape.max_level.saturating_sub(2);
         let links = gathered.finish(self.footer.shape.step_unit, levels);
         Ok(Some(links).filter(|links| links.memory() <= most))
+    }
+
+    /// A part of the file, as it is now.
+    pub(super) fn view(&self, range: Range<u64>) -> Result<View> {
+        self.file.with(|file| file.view(range))
+    }
+
+    /// Lets go of the descriptor, unless it was used since this was last called.
+    pub(super) fn rest(&self) {
+        self.file.rest();
     }
 
     /// The file's length in bytes.
@@ -298,7 +311,12 @@ impl SortedFile {
         missing.dedup_by_key(|(number, _)| *number);
         let mut read = Vec::with_capacity(missing.len());
         if missing.len() > 1 {
-            let requests: Vec<_> = missing.iter().map(|(_, target)| self.request(target)).collect();
+            let file = self.file.file()?;
+            let request = |(_, target): &(usize, Target)| ReadRequest {
+                file: Arc::clone(&file),
+                range: target.range(),
+            };
+            let requests: Vec<_> = missing.iter().map(request).collect();
             for ((number, target), view) in missing.iter().zip(reader.read(&requests)) {
                 read.push(self.take_in(*number, target, view?)?);
             }
@@ -473,11 +491,6 @@ impl SortedFile {
         self.cached.as_ref().is_some_and(|cached| !cached.contains(number))
     }
 
-    /// The read that brings in a block.
-    pub(super) fn request(&self, target: &Target) -> ReadRequest {
-        ReadRequest { file: Arc::clone(&self.file), range: target.range() }
-    }
-
     /// Checks block `number` as it was read, and keeps it in the cache.
     pub(super) fn take_in(&self, number: usize, target: &Target, bytes: View) -> Result<View> {
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -525,7 +538,7 @@ impl SortedFile {
             self.requests.fetch_add(1, Ordering::Relaxed);
             return Ok(Bytes::Own(view));
         }
-        self.take_in(slot, target, self.file.view(target.range())?).map(Bytes::Own)
+        self.take_in(slot, target, self.view(target.range())?).map(Bytes::Own)
     }
 
     /// An error unless the bytes of a block are what was written at `offset`.
@@ -576,14 +589,15 @@ impl SortedFile {
     /// An error unless what the next opening will read first is what this one has in memory.
     pub(super) fn check_end(&self) -> Result<()> {
         let at = self.len - Footer::LEN as u64;
-        let footer = read_footer(&*self.file, self.identity, at)?;
+        let file = self.file.file()?;
+        let footer = read_footer(&*file, self.identity, at)?;
         let changed = |offset| {
             Error::corruption(self.file.path(), offset, "it has changed since the file was opened")
         };
         if footer != self.footer {
             return Err(changed(at));
         }
-        let top = read_top(&*self.file, self.identity, &footer, self.uniform)?;
+        let top = read_top(&*file, self.identity, &footer, self.uniform)?;
         match top.targets() == self.top.targets() {
             true => Ok(()),
             false => Err(changed(footer.top)),

@@ -11,7 +11,7 @@ use super::manifest::Contents;
 use super::verify::verify;
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Kind, Trailer};
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Handle};
 use crate::iter::EntryCursor;
 use crate::vfs::{Access, BatchReader, Fs, Layer, MemoryFs};
 
@@ -97,7 +97,9 @@ pub(crate) fn file(bytes: &[u8]) {
         let cache = Arc::new(BlockCache::new(cache));
         let file = fs.open(Path::new(PATH), Access::Read, layer).expect("it is there");
         let len = bytes.len() as u64;
-        let Ok(file) = SortedFile::open(file, IDENTITY, len, SEQNO, &cache, most_links) else {
+        let Ok(file) =
+            SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, most_links)
+        else {
             continue;
         };
         let file = Arc::new(file);

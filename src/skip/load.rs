@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use super::file::SortedFile;
 use super::merge::at_once;
-use super::part::{Part, PartMeta};
+use super::part::{Name, Part, PartMeta};
 use super::store::Store;
 use super::writer::{Shape, Writer};
 use crate::base::{Kind, Seqno, Trailer, varint};
 use crate::contract::{Engine, Load};
 use crate::error::{Error, Result};
-use crate::vfs::remove_obsolete;
+use crate::vfs::{Layer, remove_obsolete};
 
 /// A file that was loaded, as the log tells of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +53,13 @@ impl Loaded {
 pub(super) struct SortedLoad {
     store: Arc<Store>,
     id: u64,
+    layer: Layer,
     stage: Stage,
 }
 
 enum Stage {
     Writing(Box<Writer>),
-    Written(Box<SortedFile>),
+    Written(Box<SortedFile>, Arc<Name>),
     Installed(Seqno),
     GivenUp,
 }
@@ -70,15 +71,16 @@ impl SortedLoad {
         let home = store.home();
         let id = store.take_id();
         let shape = Shape { has_trailers: false, ..store.shape() };
-        let file = home.create(id)?;
+        let layer = home.layer();
+        let file = home.create(id, layer)?;
         let buffer = at_once(home.budget.total, 0);
         let writer = Box::new(Writer::new(file, home.identity_of(id), shape, buffer));
-        Ok(Self { store: Arc::clone(store), id, stage: Stage::Writing(writer) })
+        Ok(Self { store: Arc::clone(store), id, layer, stage: Stage::Writing(writer) })
     }
 
     /// What was written, once it is finished and until it is installed.
     fn loaded(&self) -> Loaded {
-        let Stage::Written(sorted) = &self.stage else { unreachable!("the load is finished") };
+        let Stage::Written(sorted, _) = &self.stage else { unreachable!("the load is finished") };
         Loaded { id: self.id, len: sorted.len(), records: sorted.footer.records }
     }
 }
@@ -108,8 +110,10 @@ impl Load for SortedLoad {
         home.fs.sync_dir(&home.dir)?;
         let identity = home.identity_of(self.id);
         let most_links = home.open_files.room_for_extras();
+        let name = Name::new(home, self.id);
+        let file = name.handle(file, self.layer, len);
         let sorted = SortedFile::open(file, identity, len, 0, &home.blocks, most_links)?;
-        self.stage = Stage::Written(Box::new(sorted));
+        self.stage = Stage::Written(Box::new(sorted), name);
         Ok(())
     }
 
@@ -119,13 +123,13 @@ impl Load for SortedLoad {
 
     fn install(&mut self, before: Seqno, seqno: Seqno) {
         let meta = self.loaded().meta(seqno);
-        let Stage::Written(mut sorted) =
+        let Stage::Written(mut sorted, name) =
             std::mem::replace(&mut self.stage, Stage::Installed(seqno))
         else {
             unreachable!("a load is installed once, when it is finished")
         };
         sorted.uniform = Trailer::new(seqno, Kind::Put);
-        self.store.put_in_front(before, &Part::new(meta, *sorted, self.store.home()));
+        self.store.put_in_front(before, &Part::new(meta, *sorted, &name));
     }
 
     fn wait(&mut self) -> Result<()> {

@@ -98,7 +98,7 @@ impl Order<'_> {
     }
 
     fn write(&self, mut tree: LoserTree<Input>, buffer: usize) -> Result<Option<Arc<Part>>> {
-        let file = Valve::over_if(self.valve, self.home.create(self.id)?);
+        let file = Valve::over_if(self.valve, self.home.create(self.id, self.home.layer())?);
         let identity = self.home.identity_of(self.id);
         let mut writer = Writer::new(file, identity, self.shape(), buffer);
         let mut filter = Filter::new(self);
@@ -267,7 +267,8 @@ mod tests {
         let mut inputs: Vec<_> = memtables.cursors().map(Input::Left).collect();
         inputs.iter_mut().try_for_each(EntryCursor::seek_to_first).unwrap();
         let mut tree = LoserTree::new(inputs);
-        let mut writer = Writer::new(home.create(1).unwrap(), 1, order.shape(), 1 << 14);
+        let mut writer =
+            Writer::new(home.create(1, home.layer()).unwrap(), 1, order.shape(), 1 << 14);
         let (mut filter, mut most) = (Filter::new(&order), 0);
         while tree.is_valid() {
             filter.take(&tree, &mut writer).unwrap();

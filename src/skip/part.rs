@@ -1,7 +1,7 @@
 //! A sorted file as a keyspace knows it: what the manifest says of it, and the open file.
 //!
-//! Thread safety: any thread may read. The file is removed when a merge has made it obsolete and the last state that holds
-//! it is gone; cursors that still read it have it open.
+//! Thread safety: any thread may read. The file is removed when a merge has made it obsolete and the last state, cursor or range
+//! that reads it is gone: its descriptor may have been closed meanwhile.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::sync::{Arc, PoisonError, Weak};
 use super::file::SortedFile;
 use crate::base::{Seqno, hash};
 use crate::budget::Budget;
-use crate::cache::{BlockCache, Closable, OpenFiles, Place};
+use crate::cache::{BlockCache, Closable, Handle, OpenFiles, Rest};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
-use crate::vfs::{Access, File, Fs, Layer, open_needed, remove_obsolete};
+use crate::vfs::{Access, File, Fs, Hint, Layer, open_needed, remove_obsolete};
 
 /// A file with a larger number is not ours. There is as much room again above those that are, and more.
 const MOST_IDS: u64 = 1 << 48;
@@ -56,8 +56,8 @@ impl Home {
     }
 
     /// Creates the file `id`.
-    pub(super) fn create(&self, id: u64) -> Result<Arc<dyn File>> {
-        self.fs.create(&self.path(id), self.layer())
+    pub(super) fn create(&self, id: u64, layer: Layer) -> Result<Arc<dyn File>> {
+        self.fs.create(&self.path(id), layer)
     }
 
     pub(super) fn layer(&self) -> Layer {
@@ -80,14 +80,52 @@ fn file_name(id: u64) -> String {
     format!("{id:06}.sorted")
 }
 
+/// The name of a file. If it is obsolete, the file is removed with the last one who may have to open it.
+pub(super) struct Name {
+    home: Arc<Home>,
+    id: u64,
+    obsolete: AtomicBool,
+}
+
+impl Name {
+    pub(super) fn new(home: &Arc<Home>, id: u64) -> Arc<Self> {
+        Arc::new(Self { home: Arc::clone(home), id, obsolete: AtomicBool::new(false) })
+    }
+
+    /// The file, of `len` bytes, which is open, and reached by `layer` if it is opened again.
+    pub(super) fn handle(self: &Arc<Self>, file: Arc<dyn File>, layer: Layer, len: u64) -> Handle {
+        let name = Arc::clone(self);
+        Handle::closing(file, &self.home.open_files, move || {
+            let file = name.open(layer)?;
+            let found = file.len()?;
+            if found != len {
+                let what = format!("the file is {found} bytes long, not {len}");
+                return Err(Error::corruption(file.path(), found.min(len), what));
+            }
+            file.advise(0..len, Hint::Random);
+            Ok(file)
+        })
+    }
+
+    fn open(&self, layer: Layer) -> Result<Arc<dyn File>> {
+        open_needed(&*self.home.fs, &self.home.path(self.id), Access::Read, layer)
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Relaxed) {
+            remove_obsolete(&*self.home.fs, &self.home.path(self.id));
+        }
+    }
+}
+
 /// A sorted file of some state.
 pub(super) struct Part {
     pub(super) meta: PartMeta,
     pub(super) sorted: Arc<SortedFile>,
-    home: Arc<Home>,
+    name: Arc<Name>,
     memory: usize,
-    obsolete: AtomicBool,
-    _place: Place,
 }
 
 impl Part {
@@ -96,7 +134,18 @@ impl Part {
     /// # Errors
     /// `Corruption` if it is not the one that the manifest tells of.
     pub(super) fn open(meta: PartMeta, home: &Arc<Home>) -> Result<Arc<Self>> {
-        let file = open_needed(&*home.fs, &home.path(meta.id), Access::Read, home.layer())?;
+        Self::open_as(meta, &Name::new(home, meta.id))
+    }
+
+    /// Opens the same file by the layer that the keyspace has now.
+    pub(super) fn reopen(&self) -> Result<Arc<Self>> {
+        Self::open_as(self.meta, &self.name)
+    }
+
+    fn open_as(meta: PartMeta, name: &Arc<Name>) -> Result<Arc<Self>> {
+        let home = &name.home;
+        let layer = home.layer();
+        let file = name.handle(name.open(layer)?, layer, meta.len);
         let most_links = home.open_files.room_for_extras();
         let identity = home.identity_of(meta.id);
         let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, most_links)?;
@@ -107,28 +156,22 @@ impl Part {
             let what = "the file is not the one its manifest tells of";
             return Err(Error::corruption(&home.path(meta.id), 0, what));
         }
-        Ok(Self::new(meta, sorted, home))
+        Ok(Self::new(meta, sorted, name))
     }
 
     /// An open file.
-    pub(super) fn new(meta: PartMeta, sorted: SortedFile, home: &Arc<Home>) -> Arc<Self> {
+    pub(super) fn new(meta: PartMeta, sorted: SortedFile, name: &Arc<Name>) -> Arc<Self> {
         let memory = sorted.memory();
-        let part = Arc::new(Self {
-            meta,
-            sorted: Arc::new(sorted),
-            home: Arc::clone(home),
-            memory,
-            obsolete: AtomicBool::new(false),
-            _place: home.open_files.place(),
-        });
+        let part =
+            Arc::new(Self { meta, sorted: Arc::new(sorted), name: Arc::clone(name), memory });
         let weak: Weak<Self> = Arc::downgrade(&part);
-        home.open_files.opened(weak, memory, || ());
+        name.home.open_files.opened(weak, memory, || ());
         part
     }
 
     /// Says that no later state holds it: its file is removed with the last reader.
     pub(super) fn set_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Relaxed);
+        self.name.obsolete.store(true, Ordering::Relaxed);
     }
 
     /// Bytes of memory it takes, without cached blocks.
@@ -137,7 +180,7 @@ impl Part {
     }
 }
 
-/// Files are few, and stay open: a search that finds its links in memory is what they are for.
+/// Files are few, and keep what they have in memory: a search that finds its links there is what they are for.
 impl Closable for Part {
     fn was_used(&self) -> bool {
         true
@@ -146,13 +189,15 @@ impl Closable for Part {
     fn close(&self) -> usize {
         0
     }
+
+    fn rest(&self) -> Rest {
+        self.sorted.rest();
+        Rest::Kept
+    }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.home.open_files.closed(self.memory);
-        if self.obsolete.load(Ordering::Relaxed) {
-            remove_obsolete(&*self.home.fs, &self.home.path(self.meta.id));
-        }
+        self.name.home.open_files.closed(self.memory);
     }
 }

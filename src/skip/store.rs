@@ -1146,8 +1146,7 @@ impl Engine for Store {
         let _files_stay = lock(&self.manifest);
         let before = std::mem::replace(&mut *lock(&self.home.layer), layer);
         let state = self.state.load_full();
-        let reopened: Result<Vec<_>> =
-            state.files.all().map(|part| Part::open(part.meta, &self.home)).collect();
+        let reopened: Result<Vec<_>> = state.files.all().map(|part| part.reopen()).collect();
         match reopened {
             Ok(reopened) => {
                 // A load may have come meanwhile: it stays as it is.

@@ -57,7 +57,7 @@ impl Audit<'_> {
             return Ok(view);
         }
         let end = (target.offset + RUN).min(self.file.len()).max(target.range().end);
-        self.run = Some((target.offset, self.file.file.view(target.offset..end)?));
+        self.run = Some((target.offset, self.file.view(target.offset..end)?));
         let damaged = || self.file.damaged(Damage("a block reaches out of the file"), target);
         held(&self.run).ok_or_else(damaged)
     }

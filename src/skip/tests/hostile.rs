@@ -15,7 +15,7 @@ use crate::reducer::Reducer;
 use crate::skip::block::BlockBuilder;
 use crate::skip::footer::Footer;
 use crate::skip::merge::{Input, Order, Purpose};
-use crate::skip::part::{Home, Part, PartMeta};
+use crate::skip::part::{Home, Name, Part, PartMeta};
 use crate::skip::positions::Positions;
 use crate::skip::reduce::Reduce;
 use crate::skip::verify::verify;
@@ -241,7 +241,7 @@ fn every_truncation_is_an_error() {
             let cut = open(&whole[..len], reach).unwrap_err();
             assert_eq!(cut.kind(), ErrorKind::Corruption, "{len} bytes");
             let cache = Arc::new(BlockCache::new(0));
-            let file = Whole::new(whole[..len].to_vec(), reach.lends);
+            let file = Handle::staying(Whole::new(whole[..len].to_vec(), reach.lends));
             let cut = SortedFile::open(file, IDENTITY, whole.len() as u64, SEQNO, &cache, 0);
             assert_eq!(cut.unwrap_err().kind(), ErrorKind::Corruption, "{len} bytes");
         }
@@ -295,11 +295,11 @@ fn exercise_positions(bytes: &[u8], reducer: &Reducer, changes: &[sample::Entry]
 /// The file as a part of a keyspace, if it can be opened.
 fn part(bytes: &[u8], home: &Arc<Home>) -> Option<Arc<Part>> {
     let (cache, len) = (Arc::new(BlockCache::new(0)), bytes.len() as u64);
-    let file = Whole::new(bytes.to_vec(), true);
+    let file = Handle::staying(Whole::new(bytes.to_vec(), true));
     let sorted = SortedFile::open(file, IDENTITY, len, SEQNO, &cache, usize::MAX).ok()?;
     let records = sorted.footer.records;
     let meta = PartMeta { id: 1, len, records, is_base: true, after: 0, to: SEQNO };
-    Some(Part::new(meta, sorted, home))
+    Some(Part::new(meta, sorted, &Name::new(home, meta.id)))
 }
 
 /// Merges a file with one that is whole. A base is whole then; a run may have versions twice that both had.

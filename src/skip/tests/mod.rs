@@ -1,6 +1,7 @@
 //! Tests of the room: blocks, whole files, and the store they make up.
 
 mod blocks;
+mod descriptors;
 mod files;
 mod hostile;
 mod interrupted;
@@ -19,7 +20,7 @@ use proptest::prelude::*;
 use super::file::SortedFile;
 use super::writer::{Shape, Writer};
 use crate::base::{Kind, Seqno, Trailer};
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Handle};
 use crate::error::Result;
 use crate::vfs::File;
 use whole::Whole;
@@ -92,5 +93,6 @@ fn open(bytes: &[u8], reach: Reach) -> Result<Arc<SortedFile>> {
 fn open_file(file: Arc<dyn File>, reach: Reach) -> Result<Arc<SortedFile>> {
     let cache = Arc::new(BlockCache::new(reach.cache));
     let len = file.len().unwrap();
-    SortedFile::open(file, IDENTITY, len, SEQNO, &cache, reach.most_links).map(Arc::new)
+    SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, reach.most_links)
+        .map(Arc::new)
 }
