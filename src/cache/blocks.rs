@@ -215,6 +215,11 @@ fn with_block<R>(
 }
 
 impl FileBlocks {
+    /// Bytes of memory that the slots of `count` blocks take.
+    pub(crate) fn memory_of(count: usize) -> usize {
+        count.saturating_mul(size_of::<Slot>())
+    }
+
     /// The slots of a file of `count` blocks.
     pub(crate) fn new(cache: Arc<BlockCache>, count: usize) -> Arc<Self> {
         Arc::new(Self { cache, slots: (0..count).map(|_| Slot::default()).collect() })
@@ -293,7 +298,7 @@ impl FileBlocks {
 
     /// Bytes of memory the slots take, without the blocks.
     pub(crate) fn memory(&self) -> usize {
-        size_of_val(&self.slots[..])
+        Self::memory_of(self.slots.len())
     }
 }
 

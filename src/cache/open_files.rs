@@ -101,6 +101,11 @@ impl OpenFiles {
         (self.budget.tables() / 2).saturating_sub(self.memory())
     }
 
+    /// Bytes that one more file may take before others have to be closed for it.
+    pub(crate) fn room(&self) -> usize {
+        self.budget.tables().saturating_sub(self.memory())
+    }
+
     /// Bytes that open files hold.
     pub(crate) fn memory(&self) -> usize {
         self.used.load(Ordering::Relaxed)

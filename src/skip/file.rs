@@ -4,7 +4,8 @@
 //! Then a search reads one block; else a block of links as well, which lies right behind the blocks it leads to. A file that
 //! was written with fewer levels is searched by bisecting what the missing links would lead to.
 //!
-//! A block is checked against its checksum when it is read from the file, and then kept in the block cache of the database.
+//! A block is checked against its checksum when it is read from the file, and then kept in the block cache of the database, unless there
+//! is no memory for what the cache knows of each block.
 //! Where the file lends its bytes, a block is checked when it is first used.
 //!
 //! Its descriptor may be closed while nobody reads, and is opened again by the next one who does. What a file lends stays.
@@ -37,6 +38,15 @@ const LINES_AHEAD: usize = 6;
 /// The least bytes a block takes, and a record in it.
 const LEAST_BLOCK: u64 = 24;
 const LEAST_RECORD: u64 = 2;
+
+/// How many bytes a file may keep of what it can do without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Of links to blocks,
+    pub(super) links: usize,
+    /// and of places for cached blocks.
+    pub(super) slots: usize,
+}
 
 /// An open sorted file.
 #[derive(Debug)]
@@ -111,14 +121,14 @@ pub(super) struct LastLinks(Option<(usize, View)>);
 
 impl SortedFile {
     /// Opens what was written with this identity and is `len` bytes long. Records without trailers count as puts with
-    /// number `seqno`. Links to blocks are kept in memory if they take at most `most_links` bytes.
+    /// number `seqno`. Links to blocks are kept in memory, and blocks are cached, if there is `room` for that.
     pub(super) fn open(
         handle: Handle,
         identity: u64,
         len: u64,
         seqno: Seqno,
         cache: &Arc<BlockCache>,
-        most_links: usize,
+        room: Room,
     ) -> Result<Self> {
         let file = handle.file()?;
         let found = file.len()?;
@@ -143,7 +153,8 @@ impl SortedFile {
             }
             false => None,
         };
-        let cached = lent.is_none().then(|| FileBlocks::new(Arc::clone(cache), count as usize));
+        let is_cached = lent.is_none() && FileBlocks::memory_of(count as usize) <= room.slots;
+        let cached = is_cached.then(|| FileBlocks::new(Arc::clone(cache), count as usize));
         let mut sorted = Self {
             copies: file.shares(),
             file: handle,
@@ -159,7 +170,7 @@ impl SortedFile {
             reads: AtomicU64::new(0),
         };
         // What is damaged shows when it is needed.
-        sorted.links = sorted.read_links(most_links).unwrap_or_default();
+        sorted.links = sorted.read_links(room.links).unwrap_or_default();
         Ok(sorted)
     }
 
@@ -488,7 +499,7 @@ impl SortedFile {
     /// Whether a read of block `number` would have to go to the file.
     #[inline]
     pub(super) fn is_absent(&self, number: usize) -> bool {
-        self.cached.as_ref().is_some_and(|cached| !cached.contains(number))
+        self.lent.is_none() && self.cached.as_ref().is_none_or(|cached| !cached.contains(number))
     }
 
     /// Checks block `number` as it was read, and keeps it in the cache.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::block::{self, Block, Damage, Place};
-use super::file::SortedFile;
+use super::file::{Room, SortedFile};
 use super::footer::Footer;
 use super::load::Loaded;
 use super::manifest::Contents;
@@ -97,8 +97,8 @@ pub(crate) fn file(bytes: &[u8]) {
         let cache = Arc::new(BlockCache::new(cache));
         let file = fs.open(Path::new(PATH), Access::Read, layer).expect("it is there");
         let len = bytes.len() as u64;
-        let Ok(file) =
-            SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, most_links)
+        let room = Room { links: most_links, slots: most_links };
+        let Ok(file) = SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, room)
         else {
             continue;
         };

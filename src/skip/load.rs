@@ -109,10 +109,9 @@ impl Load for SortedLoad {
         let (file, len, _) = writer.finish()?;
         home.fs.sync_dir(&home.dir)?;
         let identity = home.identity_of(self.id);
-        let most_links = home.open_files.room_for_extras();
         let name = Name::new(home, self.id);
         let file = name.handle(file, self.layer, len);
-        let sorted = SortedFile::open(file, identity, len, 0, &home.blocks, most_links)?;
+        let sorted = SortedFile::open(file, identity, len, 0, &home.blocks, home.room())?;
         self.stage = Stage::Written(Box::new(sorted), name);
         Ok(())
     }

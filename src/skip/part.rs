@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
-use super::file::SortedFile;
+use super::file::{Room, SortedFile};
 use crate::base::{Seqno, hash};
 use crate::budget::Budget;
 use crate::cache::{BlockCache, Closable, Handle, OpenFiles, Rest};
@@ -58,6 +58,11 @@ impl Home {
     /// Creates the file `id`.
     pub(super) fn create(&self, id: u64, layer: Layer) -> Result<Arc<dyn File>> {
         self.fs.create(&self.path(id), layer)
+    }
+
+    /// What one more file may keep in memory.
+    pub(super) fn room(&self) -> Room {
+        Room { links: self.open_files.room_for_extras(), slots: self.open_files.room() }
     }
 
     pub(super) fn layer(&self) -> Layer {
@@ -146,9 +151,9 @@ impl Part {
         let home = &name.home;
         let layer = home.layer();
         let file = name.handle(name.open(layer)?, layer, meta.len);
-        let most_links = home.open_files.room_for_extras();
+        let room = home.room();
         let identity = home.identity_of(meta.id);
-        let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, most_links)?;
+        let sorted = SortedFile::open(file, identity, meta.len, meta.to, &home.blocks, room)?;
         let shape = sorted.footer.shape;
         if sorted.footer.records != meta.records
             || !(meta.is_base || shape.has_trailers || meta.after + 1 == meta.to)

@@ -371,6 +371,35 @@ fn links_in_memory_take_what_they_may() {
     assert_eq!((with(most - least), with(most - least - 1)), (most, least));
 }
 
+/// What the cache knows of each block is memory, too, for as long as the file is open.
+#[test]
+fn without_room_for_them_no_blocks_are_cached() {
+    let entries = sorted(stretched(300), true);
+    let bytes = write(&entries, shape(4, 12, true));
+    let with = |slots| {
+        let (file, cache) = (Whole::new(bytes.clone(), false), Arc::new(BlockCache::new(1 << 20)));
+        let (len, room) = (bytes.len() as u64, Room { links: 0, slots });
+        SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, room).unwrap()
+    };
+    let least = with(0).memory();
+    let slots = with(usize::MAX).memory() - least;
+    assert!(slots > 0 && with(slots - 1).memory() == least);
+    for (room, again) in [(slots - 1, true), (slots, false)] {
+        let file = with(room);
+        let keys: Vec<&[u8]> = entries.iter().map(|entry| &entry.0[..]).collect();
+        let reads = || {
+            let before = file.counters().1;
+            assert_eq!(
+                file.multi_get(&keys, SEQNO, &BatchReader::new(2)).unwrap().len(),
+                keys.len()
+            );
+            file.counters().1 - before
+        };
+        assert!(reads() > 0);
+        assert_eq!(reads() > 0, again);
+    }
+}
+
 #[test]
 fn blocks_are_read_once_and_a_search_reads_one() {
     let entries = sorted(stretched(500), false);

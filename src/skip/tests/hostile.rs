@@ -242,7 +242,7 @@ fn every_truncation_is_an_error() {
             assert_eq!(cut.kind(), ErrorKind::Corruption, "{len} bytes");
             let cache = Arc::new(BlockCache::new(0));
             let file = Handle::staying(Whole::new(whole[..len].to_vec(), reach.lends));
-            let cut = SortedFile::open(file, IDENTITY, whole.len() as u64, SEQNO, &cache, 0);
+            let cut = SortedFile::open(file, IDENTITY, whole.len() as u64, SEQNO, &cache, NO_ROOM);
             assert_eq!(cut.unwrap_err().kind(), ErrorKind::Corruption, "{len} bytes");
         }
     }
@@ -292,11 +292,13 @@ fn exercise_positions(bytes: &[u8], reducer: &Reducer, changes: &[sample::Entry]
     }
 }
 
+const NO_ROOM: Room = Room { links: 0, slots: 0 };
+
 /// The file as a part of a keyspace, if it can be opened.
 fn part(bytes: &[u8], home: &Arc<Home>) -> Option<Arc<Part>> {
     let (cache, len) = (Arc::new(BlockCache::new(0)), bytes.len() as u64);
     let file = Handle::staying(Whole::new(bytes.to_vec(), true));
-    let sorted = SortedFile::open(file, IDENTITY, len, SEQNO, &cache, usize::MAX).ok()?;
+    let sorted = SortedFile::open(file, IDENTITY, len, SEQNO, &cache, NO_ROOM).ok()?;
     let records = sorted.footer.records;
     let meta = PartMeta { id: 1, len, records, is_base: true, after: 0, to: SEQNO };
     Some(Part::new(meta, sorted, &Name::new(home, meta.id)))

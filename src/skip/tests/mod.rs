@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::file::SortedFile;
+use super::file::{Room, SortedFile};
 use super::writer::{Shape, Writer};
 use crate::base::{Kind, Seqno, Trailer};
 use crate::cache::{BlockCache, Handle};
@@ -71,7 +71,7 @@ fn write(entries: &[Entry], shape: Shape) -> Vec<u8> {
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     lends: bool,
-    /// Bytes that cached blocks may take.
+    /// Bytes that cached blocks may take. If that is nothing, there is no place for any.
     cache: u64,
     /// Bytes that links in memory may take.
     most_links: usize,
@@ -92,7 +92,8 @@ fn open(bytes: &[u8], reach: Reach) -> Result<Arc<SortedFile>> {
 
 fn open_file(file: Arc<dyn File>, reach: Reach) -> Result<Arc<SortedFile>> {
     let cache = Arc::new(BlockCache::new(reach.cache));
+    let slots = if reach.cache > 0 { usize::MAX } else { 0 };
+    let room = Room { links: reach.most_links, slots };
     let len = file.len().unwrap();
-    SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, reach.most_links)
-        .map(Arc::new)
+    SortedFile::open(Handle::staying(file), IDENTITY, len, SEQNO, &cache, room).map(Arc::new)
 }
