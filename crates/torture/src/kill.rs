@@ -115,6 +115,8 @@ fn is_batch(number: u64) -> bool {
     number.is_multiple_of(3)
 }
 
+/// So many of the last writes of each thread, and of those that it has not made, are looked up by themselves.
+const LOOKED_UP: u64 = 20;
 /// A batch takes from the second keyspace what the one so many writes before it has put there: the same thread's.
 const LIVES: u64 = 150;
 
@@ -262,7 +264,7 @@ fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
 fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
     let db = task.open()?;
     let [one, two] = task.keyspaces(&db)?;
-    let mut found = 0;
+    let (mut found, mut in_two) = (0, 0);
     for writer in 0..WRITERS {
         let mut next = 0;
         for (stored, bytes) in written_by(&one, writer)? {
@@ -281,8 +283,16 @@ fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
             .all(|number| two.get(key(writer, number).as_bytes()) == Some(&value(writer, number)));
         let stored: Vec<_> = two.into_keys().collect();
         assert!(stored == expected && is_right, "a batch is there in part: {stored:?}");
+        for number in next.saturating_sub(LOOKED_UP)..next + LOOKED_UP {
+            let value = (number < next).then(|| self::value(writer, number));
+            let got = one.get(key(writer, number))?;
+            assert!(got.as_deref() == value.as_deref(), "a get of {writer} {number} is wrong");
+        }
         found += next;
+        in_two += expected.len() as u64;
     }
+    let there = [one.count()?, two.count()?];
+    assert_eq!(there, [found, in_two], "there is something else than what was written");
     let leftovers = history::leftovers(&db, || files(task.path))?;
     assert!(leftovers.is_none(), "{leftovers:?}");
     let problems = db.verify()?.problems;
@@ -356,6 +366,13 @@ mod tests {
         assert!(problem.contains("a batch is there in part"), "{problem}");
         let problem = panics::caught(|| check(&task, &Acknowledged::from([(0, 1)]))).unwrap_err();
         assert!(problem.contains("1 of 2 acknowledged"), "{problem}");
+        let db = task.open().unwrap();
+        let [_, two] = task.keyspaces(&db).unwrap();
+        two.put(key(0, 0), value(0, 0)).unwrap();
+        two.put("nobody has written this", "").unwrap();
+        drop((two, db));
+        let problem = panics::caught(|| check(&task, &Acknowledged::new())).unwrap_err();
+        assert!(problem.contains("something else"), "{problem}");
     }
 
     #[test]
