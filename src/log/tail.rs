@@ -292,6 +292,21 @@ mod tests {
         assert_eq!(*left(&fs).unwrap().complete(View::from(written.clone())), *written);
     }
 
+    /// A mark in the tail has been overwritten in the segment by the record that came next.
+    #[test]
+    fn a_longer_record_of_the_segment_at_the_same_place_stays() {
+        let fs = MemoryFs::new();
+        fs.create_dir(DIR.as_ref()).unwrap();
+        let mut tail = Tail::create(&fs, DIR.as_ref(), 7).unwrap();
+        let file = fs.create(&Path::new(DIR).join("000001.log"), Layer::Positional).unwrap();
+        let segment = Segment { number: 1, identity: 9, capacity: 1000, file };
+        assert!(tail.note(&segment, 100, &round(&[b"mark"], 9, 100), 0).unwrap());
+        let longer = round(&[&[1; 800]], 9, 100);
+        let mut written = vec![0; 1000];
+        written[100..100 + longer.len()].copy_from_slice(&longer);
+        assert_eq!(*left(&fs).unwrap().complete(View::from(written.clone())), *written);
+    }
+
     #[test]
     fn a_newer_format_is_refused() {
         let fs = MemoryFs::new();
