@@ -67,6 +67,7 @@ impl Change<'_> {
             }
         }
     }
+
     /// Has an engine take it as the write `seqno`, between others of its batch.
     ///
     /// # Errors
