@@ -35,7 +35,7 @@ const SMALL: usize = 4;
 /// Bytes of new nodes that are gathered before they are written.
 const GATHERED: usize = 1 << 20;
 /// The file grows by at least so many bytes, or by the 32nd part of what it is.
-const GROWTH: u64 = 1 << 20;
+const GROWTH: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 const GROWTH_SHARE: u64 = 32;
 
 /// What makes a walk rewrite leaves.

@@ -75,7 +75,9 @@ fn a_tree_that_is_read_for_long_keeps_its_pages_and_few_others() {
         keyspace.persist().unwrap();
     }
     db.settle().unwrap();
-    assert!(disk(&keyspace) < COUNT / 4 * RECORD * 4, "{} bytes", disk(&keyspace));
+    // Three trees whose pages are three quarters full, and a step: the one that is read, the newest, and the one before it if somebody is
+    // just looking at that while all is written anew.
+    assert!(disk(&keyspace) < COUNT / 4 * RECORD * 9 / 2, "{} bytes", disk(&keyspace));
     check_clean(&db);
     let left = standing.map(Result::unwrap).inspect(|(_, value)| assert_eq!(value.len(), 100));
     assert_eq!(left.count() as u64, COUNT / 4 - 1);
