@@ -208,6 +208,8 @@ bugs! {
     ReusePagesEarly,
     /// The meta page is written before the pages that it leads to are synced. Seen by: crash.
     MetaBeforePages,
+    /// The first step of a checkpoint counts for all of it. Seen by: crash.
+    StepCountsForAll,
     /// Nodes stay in the cache when their pages are written again. Seen by: model.
     StaleNodes,
     /// A checkpoint keeps no trees for snapshots. Seen by: model.

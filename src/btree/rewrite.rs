@@ -29,13 +29,14 @@ use super::space::Space;
 use crate::base::checksum;
 use crate::error::{Error, Result};
 use crate::iter::EntryCursor;
+use crate::sync::much;
 
 /// A node with less than this share of a page is merged with its neighbour.
 const SMALL: usize = 4;
 /// Bytes of new nodes that are gathered before they are written.
 const GATHERED: usize = 1 << 20;
-/// The file grows by at least so many bytes, or by the 32nd part of what it is.
-const GROWTH: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
+/// The file grows by at least so many bytes, the second in simulations, or by the 32nd part of what it is.
+const GROWTH: (u64, u64) = (if cfg!(test) { 64 << 10 } else { 1 << 20 }, 16 << 10);
 const GROWTH_SHARE: u64 = 32;
 
 /// What makes a walk rewrite leaves.
@@ -166,7 +167,8 @@ impl<'a> Pages<'a> {
         let end = self.space.end();
         if end > *self.reserved {
             let page_size = self.file.page_size() as u64;
-            let growth = (end / GROWTH_SHARE).max(GROWTH / page_size);
+            let least = much(GROWTH.0, GROWTH.1);
+            let growth = (end / GROWTH_SHARE).max(least / page_size);
             // If there is no room for so much, there may be for what is needed.
             *self.reserved = match self.allocate(end + growth) {
                 Ok(()) => end + growth,

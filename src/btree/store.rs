@@ -41,11 +41,11 @@ use crate::memtable::{Frozen, MemtableCursor, Memtables};
 use crate::options::{EngineKind, MemtableKind, TreeOptions};
 use crate::planted::{Bug, planted};
 use crate::stats::{KeyspaceStats, TreeStats, VerifyReport};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, much};
 use crate::vfs::{Access, Layer};
 
-/// A step of a checkpoint takes at least so many bytes of pages, or this share of the file.
-const STEP_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
+/// A step of a checkpoint takes at least so many bytes of pages, the second in simulations, or this share of the file.
+const STEP_BYTES: (u64, u64) = (if cfg!(test) { 256 << 10 } else { 16 << 20 }, 16 << 10);
 const STEP_SHARE: u64 = 16;
 /// Inner nodes are kept beside a keyspace's own cache in this share of that.
 const KEPT_SHARE_OF_OWN: u32 = 2;
@@ -425,7 +425,8 @@ impl Store {
             let most_pages = if in_steps { step(&writer) } else { u64::MAX };
             let source = Source::Changes(&mut changes);
             let made = writer.rewrite(&root, counts, source, most_pages, &stop)?;
-            let persisted = if made.is_complete { last } else { writer.meta().persisted };
+            let counts_for_all = made.is_complete || planted(Bug::StepCountsForAll);
+            let persisted = if counts_for_all { last } else { writer.meta().persisted };
             root = writer.commit(&made, persisted, last)?;
             counts = made.counts;
             self.reach.fetch_max(last, Ordering::Release);
@@ -637,7 +638,8 @@ impl Store {
 /// How many pages a step takes.
 fn step(writer: &Writer) -> u64 {
     let page_size = writer.file().page_size() as u64;
-    (STEP_BYTES / page_size).max(writer.space().end() / STEP_SHARE)
+    let (usual, small) = STEP_BYTES;
+    (much(usual, small) / page_size).max(writer.space().end() / STEP_SHARE)
 }
 
 /// The bytes of a keyspace's own cache.

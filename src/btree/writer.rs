@@ -25,12 +25,13 @@ use crate::contract::Host;
 use crate::error::{Error, ErrorKind, Result};
 use crate::iter::EntryCursor;
 use crate::planted::{Bug, planted};
+use crate::sync::much;
 use crate::vfs::{Access, File, Fs, Layer, open_needed};
 
 const NAME: &str = "tree";
-/// Free pages at the end of the file are cut off when they are this share of it, and so many bytes.
+/// Free pages at the end of the file are cut off when they are this share of it, and so many bytes, the second in simulations.
 const CUT_SHARE: u64 = 8;
-const CUT_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 16 << 20 };
+const CUT_BYTES: (u64, u64) = (if cfg!(test) { 64 << 10 } else { 16 << 20 }, 16 << 10);
 
 /// The path of the file in a keyspace's directory.
 pub(super) fn path(dir: &Path) -> PathBuf {
@@ -395,7 +396,8 @@ impl Writer {
         self.release();
         let page_size = self.file.page_size() as u64;
         let unused = self.space.free_at_end();
-        let are_many = unused >= self.space.end() / CUT_SHARE && unused * page_size >= CUT_BYTES;
+        let least = much(CUT_BYTES.0, CUT_BYTES.1);
+        let are_many = unused >= self.space.end() / CUT_SHARE && unused * page_size >= least;
         let root = if unused > 0 && (all || are_many) {
             self.space.cut_end();
             Some(self.commit_same()?)

@@ -29,6 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::{Running, Work};
 use crate::planted::{Bug, planted};
 use crate::stats::VerifyReport;
+use crate::sync::much;
 use crate::throttle;
 
 /// A segment is reclaimed when this share of it is dead,
@@ -43,8 +44,8 @@ const PAIRS: usize = 256;
 const SHARE_OF_PAIRS: usize = 32;
 /// How many records are looked at ahead, so that the index's memory is there when it is read.
 const AHEAD: usize = 32;
-/// How many bytes of records are moved before upkeep looks whether it may go on as fast.
-const MOVED: usize = 256 << 10;
+/// How many bytes of records are moved before upkeep looks whether it may go on as fast; the second is for simulations.
+const MOVED: (u64, u64) = (256 << 10, 1 << 10);
 /// How many entries are taken out of the index under one lock.
 const FORGOTTEN: usize = 16;
 /// How many buckets of the index are visited under one lock.
@@ -685,10 +686,11 @@ impl Store {
 
     fn empty(&self, victim: &Arc<Segment>) -> Result<Outcome> {
         let mut records = Records::new(Arc::clone(victim));
+        let most = much(MOVED.0, MOVED.1) as usize;
         let mut moved = 0;
         while let Some((at, record)) = records.next()? {
             // They are written with the tail, which writers wait for.
-            if moved >= MOVED {
+            if moved >= most {
                 self.jobs.valve().pass(std::mem::take(&mut moved));
                 self.jobs.stop_if_told()?;
             }

@@ -35,6 +35,7 @@ use super::writer::AppendError;
 use crate::base::{checksum, hash};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
+use crate::sync::much;
 use crate::vfs::{Access, File, Fs, Layer};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
@@ -44,8 +45,8 @@ const WATERMARK: usize = record::HEADER + 8;
 const FRONT: usize = HEADER + WATERMARK;
 /// No edit log will ever have had so many edits or files.
 const MOST_EDITS: u64 = 1 << 55;
-/// A new snapshot is due when the edits take more than this and more than four times the last snapshot.
-const SMALLEST_ROLL: u64 = 64 << 10;
+/// A new snapshot is due when the edits take more than this and more than four times the last snapshot; the second is for simulations.
+const SMALLEST_ROLL: (u64, u64) = (64 << 10, 512);
 
 /// A kind of edit log.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +198,7 @@ impl EditLog {
             return Err(AppendError::Refused(Error::Invalid(what)));
         }
         let is_outdated = self.version < self.kind.version;
-        if is_outdated || self.end > SMALLEST_ROLL.max(4 * self.snapshot_len) {
+        if is_outdated || self.end > self.longest() {
             return self.roll(&snapshot());
         }
         let mut buffer = Vec::with_capacity(record::HEADER + edit.len());
@@ -216,6 +217,12 @@ impl EditLog {
             return self.raise_watermark().map_err(unknown);
         }
         self.file.sync().and_then(|()| self.raise_watermark()).map_err(unknown)
+    }
+
+    /// A file that is longer is followed by another one.
+    fn longest(&self) -> u64 {
+        let (usual, small) = SMALLEST_ROLL;
+        much(usual, small).max(4 * self.snapshot_len)
     }
 
     /// Notes at the front of the file that all of it has been synced.

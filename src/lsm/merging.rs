@@ -26,10 +26,11 @@ use super::version::{Place, Run, TableFile, TableMeta};
 use crate::base::{End, RangeTombstone, Seqno, Trailer};
 use crate::error::{Error, Result};
 use crate::iter::{EntryCursor, Merge};
+use crate::sync::much;
 use crate::vfs::Aside;
 
-/// A part of so many bytes may have a thread that reads ahead, and one that writes.
-const WORTH_A_THREAD: u64 = 4 << 20;
+/// A part of so many bytes, the second in simulations, may have a thread that reads ahead, and one that writes.
+const WORTH_A_THREAD: (u64, u64) = (4 << 20, 4 << 10);
 
 /// What is merged, and how. All parts see the same.
 struct Merging {
@@ -98,7 +99,8 @@ impl Merging {
     /// Whether a part is worth threads that read and write.
     fn is_long(&self) -> bool {
         let bytes = self.inputs.iter().map(|table| table.meta.len).fold(0, u64::saturating_add);
-        bytes / (self.cuts.len() as u64 + 1) >= WORTH_A_THREAD
+        let (usual, small) = WORTH_A_THREAD;
+        bytes / (self.cuts.len() as u64 + 1) >= much(usual, small)
     }
 
     /// What has a thread read or write for a part, if that is worth it.

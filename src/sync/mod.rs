@@ -13,7 +13,7 @@ pub mod simulated;
 #[cfg(feature = "simulation")]
 pub(crate) use {
     guards::{Condvar, Mutex, MutexGuard, RwLock},
-    simulated::{entropy, now, thread},
+    simulated::{entropy, much, now, thread},
 };
 #[cfg(not(feature = "simulation"))]
 pub(crate) use {
@@ -29,6 +29,13 @@ pub(crate) use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 #[inline]
 pub(crate) fn now() -> std::time::Instant {
     std::time::Instant::now()
+}
+
+/// How much of something is much: `usual`, but in simulations.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) const fn much(usual: u64, _small: u64) -> u64 {
+    usual
 }
 
 /// A random number that the simulation decides, if there is one.

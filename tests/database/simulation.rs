@@ -57,6 +57,35 @@ fn a_seed_is_a_trace_of_a_whole_database() {
     assert!(traces.len() > 1, "{traces:?}");
 }
 
+/// In half of them manifests are begun anew after few edits, and a checkpoint of a B+ tree of some pages has several steps, each with syncs
+/// of its own.
+#[test]
+fn little_is_much_in_half_of_them() {
+    let mut seen = [0, 0];
+    for seed in 0..12 {
+        let (is_first, operations) = simulation::run(seed, || {
+            let fs = MemoryFs::traced();
+            let builder = Database::builder("/db").memory_budget(8 << 20);
+            let db = builder.file_system(Arc::new(fs.clone())).open().unwrap();
+            let lsm = db.keyspace("lsm", KeyspaceOptions::lsm()).unwrap();
+            for number in 0..20_u32 {
+                lsm.put(number.to_be_bytes(), b"value").unwrap();
+                lsm.persist().unwrap();
+            }
+            let btree = db.keyspace("btree", KeyspaceOptions::btree()).unwrap();
+            (0..60_u32).for_each(|key| btree.put(key.to_be_bytes(), vec![0; 1000]).unwrap());
+            let before = fs.operations();
+            btree.persist().unwrap();
+            let operations = fs.operations() - before;
+            let is_first = |(path, _): &(PathBuf, Vec<u8>)| path.ends_with("manifest-000001");
+            (fs.files().iter().any(is_first), operations)
+        });
+        assert_eq!(is_first, operations < 25, "{operations} operations with seed {seed}");
+        seen[usize::from(is_first)] += 1;
+    }
+    assert!(seen.iter().all(|&count| count > 2), "{seen:?}");
+}
+
 /// The log lets go of segments that hold nothing which is not persisted, for which keyspaces are asked one after the other, while others
 /// write.
 #[test]

@@ -3,11 +3,13 @@
 //! The workload has a keyspace on each engine, with the log and without it, and does what programs do: commits of one and of several
 //! writes, with every durability, flushes, compactions, closing and opening again with other options. Between any two of its calls to the file
 //! system the power may have been cut. Of what was not synced then, nothing may be left, or all, or any one operation, or all but one, or
-//! any part, with torn writes, and names in their order or in any. Each image must open, to those who only read, too, with a state that there was, not older than was promised; what is written then must stay; and
+//! any part, with torn writes, and names in their order or in any. Where something has just been promised to survive that, nothing else is left. Each image must open, to those who only read, too, with a state that there was, not older than was promised; what is written then must stay; and
 //! [`verify`](turbidite::Database::verify) must find nothing. Of some images the recovery itself is cut off at each of its operations,
 //! and some of what that leaves is used in turn.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::Hash;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -32,7 +34,8 @@ const SINGLES: usize = 5;
 const LOOKS: u64 = 8;
 /// One image in so many that cut off recoveries leave is written to and opened again, as all others are.
 const USED: u64 = 8;
-/// One image in so many is recovered with the recovery itself cut off. Where each pending operation is kept alone and dropped alone, it is one
+/// One image in so many is recovered with the recovery itself cut off at each operation; that of one that a kill has left always, when it is
+/// at its end. Where each pending operation is kept alone and dropped alone, it is one
 /// image at each boundary: there are hundreds, most of which differ by one operation.
 const RECOVERY_CUTS: usize = 41;
 
@@ -46,7 +49,8 @@ pub const MOST_RANDOMS: usize = 1000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
     /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them. With 1, each
-    /// pending operation is kept alone and dropped alone; otherwise some of them are.
+    /// pending operation is kept alone and dropped alone; otherwise some of them are. Where something has just been promised to survive power loss,
+    /// nothing else is left at all others.
     pub step: usize,
     /// The first boundary but for the two ends, as where an earlier run has ended.
     pub from: usize,
@@ -499,16 +503,28 @@ struct Case {
     /// and what if the power fails before it is opened.
     synced: Needed,
     keyspaces: usize,
-    /// The same image, whose recovery is to be cut off.
-    traced: Option<MemoryFs>,
+    /// The same image, whose recovery is to be cut off: at each of its operations, or only when all was read.
+    traced: Option<(MemoryFs, Where)>,
+}
+
+/// Where a recovery is cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Where {
+    Everywhere,
+    AtItsEnd,
 }
 
 impl Case {
+    /// One whose recovery is cut off everywhere or not; what a recovery from a kill has shown is to survive in any case.
     fn new(id: CaseId, Trace { fs, history }: &Trace, cut_recovery: bool) -> Self {
         let promise = history.promised_at(id.at);
         let (needed, synced) = (promise.needed(is_kill(id.cut)), promise.needed(false));
         let image = fs.image(id.at, id.cut);
-        let traced = cut_recovery.then(|| fs.image_traced(id.at, id.cut));
+        let cut_off = match cut_recovery {
+            true => Some(Where::Everywhere),
+            false => is_kill(id.cut).then_some(Where::AtItsEnd),
+        };
+        let traced = cut_off.map(|cut_off| (fs.image_traced(id.at, id.cut), cut_off));
         Self { id, image, needed, synced, keyspaces: promise.keyspaces, traced }
     }
 
@@ -521,9 +537,9 @@ impl Case {
         open(&self.image, self.id.setting, self.id.at as u64 + more)
     }
 
-    /// Does one part of the case, by number, in an order of threads that is the same whenever it is tried.
-    fn part<T>(&self, number: usize, work: impl FnOnce() -> T) -> T {
-        let seed = choices::mix(self.id.setting.seed, (self.id.to_string(), number));
+    /// Does one part of the case, by name, in an order of threads that is the same whenever it is tried.
+    fn part<T>(&self, name: impl Hash, work: impl FnOnce() -> T) -> T {
+        let seed = choices::mix(self.id.setting.seed, (self.id.to_string(), name));
         watched(self.id, || simulated_in_peace(seed, work))
     }
 }
@@ -644,17 +660,22 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
 
 /// Recovers an image and cuts the power in the middle of that: after a kill with what was not synced before it. Gives how many images were
 /// recovered, and how many of them used then.
-fn check_cut_recovery(history: &History, case: &Case, fs: &MemoryFs) -> Result<[usize; 2], String> {
+fn check_cut_recovery(
+    history: &History,
+    case: &Case,
+    (fs, cut_off): &(MemoryFs, Where),
+) -> Result<[usize; 2], String> {
     let (mut images, mut used) = (0, 0);
-    let (found, opened) = case.part(1, || {
+    let (found, opened) = case.part("recovery", || {
         let recovering = case.again(fs.clone(), case.needed);
         let (_db, model, commits) = check_open(history, &recovering)?;
         let found = Needed { commits, written: model.fingerprint.written };
         Ok::<_, String>((found, fs.operations()))
     })?;
-    for at in 0..=opened {
+    let first = if *cut_off == Where::Everywhere { 0 } else { opened };
+    for at in first..=opened {
         let seed = PowerCut::Random((case.id.at * MOST_RANDOMS + at) as u64);
-        let cuts = match fs.unsynced(at) {
+        let mut cuts = match fs.unsynced(at) {
             0 => vec![PowerCut::KeepAll],
             1 => vec![PowerCut::KeepAll, PowerCut::DropUnsynced, seed],
             unsynced => {
@@ -662,6 +683,9 @@ fn check_cut_recovery(history: &History, case: &Case, fs: &MemoryFs) -> Result<[
                 vec![PowerCut::KeepAll, PowerCut::DropUnsynced, one, seed]
             }
         };
+        if *cut_off == Where::AtItsEnd {
+            cuts.retain(|&cut| cut == PowerCut::DropUnsynced);
+        }
         for cut in cuts {
             let needed = match is_kill(cut) {
                 // What was seen after recovery stays.
@@ -671,9 +695,11 @@ fn check_cut_recovery(history: &History, case: &Case, fs: &MemoryFs) -> Result<[
             };
             let again = case.again(fs.image(at, cut), needed);
             images += 1;
-            let is_used = choices::mix(case.id.at as u64, images).is_multiple_of(USED);
+            // The same wherever else it is cut off.
+            let name = (at, kind_of(cut));
+            let is_used = choices::mix(case.id.at as u64, name).is_multiple_of(USED);
             used += usize::from(is_used);
-            let opened_again = case.part(1 + images, || match is_used {
+            let opened_again = case.part(name, || match is_used {
                 true => check(history, &again),
                 false => check_open(history, &again).map(drop),
             });
@@ -689,10 +715,10 @@ fn check_cut_recovery(history: &History, case: &Case, fs: &MemoryFs) -> Result<[
 fn attempt(history: &History, case: &Case) -> Report {
     let checked = panics::caught(|| {
         let cut_off = match &case.traced {
-            Some(fs) => check_cut_recovery(history, case, fs)?,
+            Some(traced) => check_cut_recovery(history, case, traced)?,
             None => [0; 2],
         };
-        case.part(0, || check(history, case)).map(|()| cut_off)
+        case.part("image", || check(history, case)).map(|()| cut_off)
     });
     let [images, used] = match checked.unwrap_or_else(Err) {
         Ok(cut_off) => cut_off.map(|count| count as u64),
@@ -729,10 +755,18 @@ pub fn run(
     };
     let Trace { fs, history } = &trace;
     let operations = fs.operations();
-    let reached = AtomicU64::new(0);
-    let all = effort.boundaries(setting.seed, operations).flat_map(|at| {
-        reached.fetch_add(1, Ordering::Relaxed);
-        let cuts = cuts(fs, at, effort);
+    let [reached, kept] = [const { AtomicU64::new(0) }; 2];
+    let boundaries: BTreeSet<_> = effort.boundaries(setting.seed, operations).collect();
+    let is_new = |at: &usize| *at >= effort.from && !boundaries.contains(at);
+    let moments: BTreeSet<_> = history.moments().filter(is_new).collect();
+    let all = boundaries.union(&moments).copied().flat_map(|at| {
+        let is_moment = moments.contains(&at);
+        let count = if is_moment { &kept } else { &reached };
+        count.fetch_add(1, Ordering::Relaxed);
+        let cuts = match is_moment {
+            true => vec![PowerCut::DropUnsynced],
+            false => cuts(fs, at, effort),
+        };
         let drawn = choices::mix(setting.seed, at) % cuts.len() as u64;
         (0..)
             .zip(cuts)
@@ -751,6 +785,7 @@ pub fn run(
     report.operations = operations as u64;
     report.count("commits", history.commits() as u64);
     report.count("boundaries", reached.into_inner());
+    report.count("others at which something was promised", kept.into_inner());
     report
 }
 

@@ -643,6 +643,15 @@ impl History {
         self.promises[self.promises.partition_point(|&(since, _)| since <= at) - 1].1
     }
 
+    /// Where the trace stood when more was promised to survive power loss than before, in order.
+    pub fn moments(&self) -> impl Iterator<Item = usize> {
+        let more = self.promises.windows(2).filter(|pair| {
+            let [before, now] = [&pair[0].1, &pair[1].1].map(|promise| promise.needed(false));
+            before != now
+        });
+        more.map(|pair| pair[1].0)
+    }
+
     /// Finds a recovered state: the last commit of each of its parts. An error if it is no state there ever was up
     /// to `at`, or an older one than `needed` says.
     pub fn find(
@@ -702,6 +711,7 @@ mod tests {
             [[0, 0, 0], [1, 0, 0], [1, 0, 0], [1, 1, 0], [2, 2, 0]]
         );
         assert_eq!([7, 8, 9].map(|at| needed(at, false)), [[0, 0, 0], [0, 1, 0], [2, 2, 0]]);
+        assert_eq!(history.moments().collect::<Vec<_>>(), [8, 9]);
         let find = |written, at| {
             let state = Fingerprint { written, ..history.model.fingerprint };
             history.find(state, at, history.promised_at(at).needed(true))

@@ -11,11 +11,14 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::lsm::version::TableFile;
 use crate::options::MAX_KEY_LEN;
+use crate::sync::much;
 
 /// So many keys of each part are looked at.
 const SAMPLES: u64 = 16;
 /// A part is as large as so many tables, at least: the last table of each has less than its size.
 const TABLES: u64 = 4;
+/// In simulations it may be this share of one.
+const SHARE_OF_TABLE: u64 = 32;
 /// So many parts for each thread: those who begin late find something to do.
 const ROUNDS: u64 = 2;
 
@@ -28,7 +31,8 @@ pub(crate) fn cuts(
 ) -> Result<Vec<Vec<u8>>> {
     let total = inputs.iter().map(|table| table.meta.len).fold(0, u64::saturating_add);
     let most = if threads > 1 { ROUNDS * threads as u64 } else { 1 };
-    let parts = (total / table_bytes.saturating_mul(TABLES).max(1)).min(most);
+    let least = much(table_bytes.saturating_mul(TABLES), table_bytes / SHARE_OF_TABLE);
+    let parts = (total / least.max(1)).min(most);
     if parts < 2 {
         return Ok(Vec::new());
     }

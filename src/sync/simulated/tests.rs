@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{Condvar, Mutex, now, thread};
-use super::run;
+use super::{much, run};
 
 fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::Builder::new().name("simulated".into()).spawn(work).unwrap()
@@ -158,4 +158,15 @@ fn who_waits_for_a_lock_has_its_turn_while_others_are_busy() {
         *turns.0.lock().unwrap() = true;
         busy.join().unwrap();
     });
+}
+
+#[test]
+fn little_is_much_in_half_of_the_simulations_for_all_of_their_threads() {
+    assert_eq!(much(1000, 1), 1000, "there is no simulation here");
+    let seen: Vec<_> = (0..100)
+        .map(|seed| run(seed, || [much(1000, 1), start(|| much(1000, 1)).join().unwrap()]))
+        .collect();
+    let small = seen.iter().filter(|&&seen| seen == [1, 1]).count();
+    let usual = seen.iter().filter(|&&seen| seen == [1000, 1000]).count();
+    assert!(small + usual == 100 && (30..=70).contains(&small), "{small} small, {usual} usual");
 }
