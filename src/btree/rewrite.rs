@@ -35,7 +35,7 @@ use crate::sync::much;
 const SMALL: usize = 4;
 /// Bytes of new nodes that are gathered before they are written.
 const GATHERED: usize = 1 << 20;
-/// The file grows by at least so many bytes, the second in simulations, or by the 32nd part of what it is.
+/// The file grows by so many whole pages more than are needed, in bytes, the second in simulations, or by the 32nd part of what it is.
 const GROWTH: (u64, u64) = (if cfg!(test) { 64 << 10 } else { 1 << 20 }, 16 << 10);
 const GROWTH_SHARE: u64 = 32;
 

@@ -639,7 +639,7 @@ impl Store {
 fn step(writer: &Writer) -> u64 {
     let page_size = writer.file().page_size() as u64;
     let (usual, small) = STEP_BYTES;
-    (much(usual, small) / page_size).max(writer.space().end() / STEP_SHARE)
+    (much(usual, small) / page_size).max(writer.space().end() / STEP_SHARE).max(1)
 }
 
 /// The bytes of a keyspace's own cache.

@@ -45,7 +45,7 @@ const WATERMARK: usize = record::HEADER + 8;
 const FRONT: usize = HEADER + WATERMARK;
 /// No edit log will ever have had so many edits or files.
 const MOST_EDITS: u64 = 1 << 55;
-/// A new snapshot is due when the edits take more than this and more than four times the last snapshot; the second is for simulations.
+/// A new snapshot is due when the file has more bytes than this, the second in simulations, and than four times the last snapshot.
 const SMALLEST_ROLL: (u64, u64) = (64 << 10, 512);
 
 /// A kind of edit log.

@@ -42,6 +42,13 @@ pub(crate) fn now() -> Instant {
     current().map_or_else(Instant::now, |here| here.scheduler.now())
 }
 
+/// Whether in the simulation of this seed little does what takes much elsewhere.
+#[must_use]
+pub fn is_small(seed: u64) -> bool {
+    // Drawn apart, so that it says nothing of the order of threads.
+    Dice(!seed).below(2) == 0
+}
+
 /// How much of something is much: `usual`, or `small` in half of the simulations, so that little does what takes much elsewhere.
 pub(crate) fn much(usual: u64, small: u64) -> u64 {
     match current() {
@@ -190,7 +197,7 @@ struct State {
 struct Scheduler {
     /// Which simulation of the process it is.
     number: u64,
-    /// Whether [little is much](much).
+    /// Whether [little does what takes much](is_small).
     is_small: bool,
     began: Instant,
     state: Mutex<State>,
@@ -217,9 +224,7 @@ impl Scheduler {
         };
         state.enroll();
         let number = SIMULATIONS.fetch_add(1, Ordering::Relaxed);
-        // Drawn apart, so that it says nothing of the order of threads.
-        let is_small = Dice(!seed).below(2) == 0;
-        Self { number, is_small, began: Instant::now(), state: Mutex::new(state) }
+        Self { number, is_small: is_small(seed), began: Instant::now(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -3,7 +3,7 @@
 //! The workload has a keyspace on each engine, with the log and without it, and does what programs do: commits of one and of several
 //! writes, with every durability, flushes, compactions, closing and opening again with other options. Between any two of its calls to the file
 //! system the power may have been cut. Of what was not synced then, nothing may be left, or all, or any one operation, or all but one, or
-//! any part, with torn writes, and names in their order or in any. Where something has just been promised to survive that, nothing else is left. Each image must open, to those who only read, too, with a state that there was, not older than was promised; what is written then must stay; and
+//! any part, with torn writes, and names in their order or in any. Wherever something has just been promised to survive that, what was synced is tried alone. Each image must open, to those who only read, too, with a state that there was, not older than was promised; what is written then must stay; and
 //! [`verify`](turbidite::Database::verify) must find nothing. Of some images the recovery itself is cut off at each of its operations,
 //! and some of what that leaves is used in turn.
 
@@ -49,8 +49,8 @@ pub const MOST_RANDOMS: usize = 1000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
     /// The power is cut at one boundary in so many, which is not 0, and at both ends; the seed says at which of them. With 1, each
-    /// pending operation is kept alone and dropped alone; otherwise some of them are. Where something has just been promised to survive power loss,
-    /// nothing else is left at all others.
+    /// pending operation is kept alone and dropped alone; otherwise some of them are. At all others where something has just been promised to
+    /// survive power loss, there is one image, of what was synced.
     pub step: usize,
     /// The first boundary but for the two ends, as where an earlier run has ended.
     pub from: usize,
@@ -764,6 +764,7 @@ pub fn run(
         let count = if is_moment { &kept } else { &reached };
         count.fetch_add(1, Ordering::Relaxed);
         let cuts = match is_moment {
+            true if fs.unsynced(at) == 0 => vec![PowerCut::KeepAll],
             true => vec![PowerCut::DropUnsynced],
             false => cuts(fs, at, effort),
         };

@@ -646,8 +646,8 @@ impl History {
     /// Where the trace stood when more was promised to survive power loss than before, in order.
     pub fn moments(&self) -> impl Iterator<Item = usize> {
         let more = self.promises.windows(2).filter(|pair| {
-            let [before, now] = [&pair[0].1, &pair[1].1].map(|promise| promise.needed(false));
-            before != now
+            let survive = |promise: &Promise| (promise.needed(false), promise.keyspaces);
+            survive(&pair[0].1) != survive(&pair[1].1)
         });
         more.map(|pair| pair[1].0)
     }

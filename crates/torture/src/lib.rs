@@ -51,7 +51,18 @@ fn simulated<T>(seed: u64, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The same where nothing is wrong with disk and files: then the store has nothing to complain of.
+/// Whether little does what takes much elsewhere in the order that `seed` decides.
+fn is_small(seed: u64) -> bool {
+    #[cfg(feature = "simulation")]
+    return turbidite::simulation::is_small(seed);
+    #[cfg(not(feature = "simulation"))]
+    {
+        let _ = seed;
+        false
+    }
+}
+
+/// The same as [`simulated`] where nothing is wrong with disk and files: then the store has nothing to complain of.
 ///
 /// # Panics
 /// If it does.

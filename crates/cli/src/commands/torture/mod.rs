@@ -72,7 +72,7 @@ const SHORTENING: Duration = Duration::from_secs(60);
 ///
 /// Each seed is another workload with other options, on all engines, over files of each layer. At each boundary that is tried there is one image in which
 /// nothing is left of what was not synced, one with all of it, some with one operation more or less, and some with any part, with torn
-/// writes. Each is recovered and checked, written to and opened again; of some the recovery is cut off at each of its operations. Cases are images.
+/// writes; the first of these wherever something has just been promised to survive power loss, too. Each is recovered and checked, written to and opened again; of some the recovery is cut off at each of its operations. Cases are images.
 #[derive(Args, Debug)]
 struct Crash {
     #[command(flatten)]
