@@ -961,6 +961,7 @@ impl Store {
 
     fn compact_alone(&self) -> Result<()> {
         lock(&self.writer).drop_superseded(self.place());
+        self.wait_for_tail()?;
         for segment in self.segments_in_files() {
             if segment.figures.is_unresolved() {
                 self.resolve(&segment)?;
@@ -990,6 +991,21 @@ impl Store {
         }
         self.wait_for_deferred()?;
         forgotten
+    }
+
+    /// Waits until all that there is by now is in files. Upkeep may have moved something behind what was persisted, where nothing is resolved and
+    /// no checkpoint finds tombstones.
+    fn wait_for_tail(&self) -> Result<()> {
+        let last = lock(&self.writer).last_started();
+        self.seal_soon();
+        while self.in_files_through() < last {
+            self.jobs.stop_if_told()?;
+            if let Some(error) = self.jobs.trouble_of(Work::Flush) {
+                return Err(error);
+            }
+            self.jobs.wait_a_while(A_MOMENT);
+        }
+        Ok(())
     }
 
     /// Forgets the tombstones that there is no older version of.

@@ -121,3 +121,22 @@ fn what_is_written_while_the_log_lets_go_of_segments_is_there_after_a_kill() {
         });
     }
 }
+
+/// Upkeep that is under way when a keyspace is compacted may have moved tombstones behind all that was persisted.
+#[test]
+fn compact_forgets_all_tombstones_of_a_hash_keyspace() {
+    for seed in 0..150 {
+        simulation::run(seed, || {
+            let builder = Database::builder("/db").memory_budget(8 << 20);
+            let db = builder.file_system(Arc::new(MemoryFs::new())).open().unwrap();
+            let keyspace = db.keyspace("hash", KeyspaceOptions::hash()).unwrap();
+            for round in 0..4_u8 {
+                (0..200_u32).for_each(|key| keyspace.put(key.to_be_bytes(), [round; 500]).unwrap());
+                keyspace.persist().unwrap();
+            }
+            (0..199_u32).for_each(|key| keyspace.delete(key.to_be_bytes()).unwrap());
+            keyspace.compact().unwrap();
+            assert_eq!(keyspace.stats().entries, 1, "{seed}");
+        });
+    }
+}
