@@ -231,6 +231,9 @@ impl Log {
             let from = if is_synced { read.writes_end } else { 0 };
             if from < read.end {
                 let bytes = self.last_read.part(fs, read.number, known, from..read.end)?;
+                if !planted(Bug::RewriteUnchecked) && !self.are_whole(read, from, &bytes)? {
+                    return Err(no_longer_whole(&known.path, from));
+                }
                 let file = fs.open(&known.path, Access::Write, Layer::Positional)?;
                 file.write_at(from, &bytes)?;
                 if !planted(Bug::SkipRecoverySync) {
@@ -240,6 +243,27 @@ impl Log {
         }
         tail::remove(fs, dir)?;
         fs.sync_dir(dir)
+    }
+
+    /// Whether these bytes of a segment, from `from` on, are as whole as they were when the log was read first. If not, they would take the place of the
+    /// right ones when they are written again.
+    fn are_whole(&self, read: &ReadSegment, from: u64, bytes: &[u8]) -> Result<bool> {
+        let identity = segment::identity(self.database, read.number);
+        let mut at = from;
+        if from == 0 {
+            let path = &self.segments[&read.number].path;
+            let header = segment::read_header(path, bytes, self.database, read.number)?;
+            if !matches!(header, Header::Valid { .. }) {
+                return Ok(false);
+            }
+            at = SEGMENT_HEADER;
+        }
+        while at < read.end {
+            let part = &bytes[(at - from) as usize..];
+            let Some(record) = record::parse_part(part, at, identity) else { return Ok(false) };
+            at += record.len() as u64;
+        }
+        Ok(at == read.end)
     }
 
     /// Hands out the writes of the log in order.
@@ -258,8 +282,7 @@ impl Log {
                 let Some((record, fields)) =
                     record.and_then(|record| Some((record, fields(&record)?)))
                 else {
-                    let what = "a log record that was whole a moment ago is not any more";
-                    return Err(Error::corruption(&known.path, at, what));
+                    return Err(no_longer_whole(&known.path, at));
                 };
                 at += record.len() as u64;
                 if fields.count > 0 {
@@ -410,6 +433,12 @@ fn read_fronts(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Log
         segments.insert(number, Known { path, len, capacity, version, link, completed });
     }
     Ok(Log { database, segments, last_read: LastRead::default(), found })
+}
+
+/// The error of a segment that reads differently the second time.
+fn no_longer_whole(segment: &Path, at: u64) -> Error {
+    let what = "a log record that was whole a moment ago is not any more";
+    Error::corruption(segment, at, what)
 }
 
 /// Whether a file is not there any more.

@@ -91,7 +91,11 @@ pub(crate) fn seal(
 
 /// The record at `offset` of a file whose bytes are `file`; `None` if there is no valid one.
 pub(crate) fn parse(file: &[u8], offset: usize, identity: u64) -> Option<Record<'_>> {
-    let bytes = file.get(offset..)?;
+    parse_part(file.get(offset..)?, offset as u64, identity)
+}
+
+/// The same of a file of which `bytes` are those from `offset` on.
+pub(crate) fn parse_part(bytes: &[u8], offset: u64, identity: u64) -> Option<Record<'_>> {
     let header: &[u8; HEADER] = bytes.first_chunk()?;
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("8 bytes"));
     if word(8) != identity {
@@ -99,7 +103,7 @@ pub(crate) fn parse(file: &[u8], offset: usize, identity: u64) -> Option<Record<
     }
     let length = (word(0) >> 32) as usize;
     let record = bytes.get(..HEADER.checked_add(length)?)?;
-    let sum = checksum::bound(identity, offset as u64, &record[4..]);
+    let sum = checksum::bound(identity, offset, &record[4..]);
     if !checksum::matches(word(0) as u32, sum) && !planted(Bug::IgnoreRecordChecksum) {
         return None;
     }

@@ -281,6 +281,48 @@ fn a_log_of_one_segment_is_read_once() {
     assert_eq!(faults.calls(Operation::Read), 2);
 }
 
+/// What is read once more, to be written again, may be read wrongly the second time.
+#[test]
+fn what_is_read_wrongly_is_not_written_over_what_is_right() {
+    let mut log = Setup::new(Layer::Positional);
+    for last in [4, 8, 12] {
+        log.append(last - 3..=last, LARGE);
+        log.sync();
+    }
+    log.append(13..=20, LARGE);
+    log.writer.flush().unwrap();
+    let files = log.fs.files();
+    // A new one each time: it must be readable whatever was read of it before.
+    let recover_with = |fault: Option<Fault>| {
+        let fs = log.fs.fork();
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        fault.into_iter().for_each(|fault| faults.arm(fault));
+        let dir = DIR.as_ref();
+        let found = Log::open(&faults, dir, DATABASE, 1, RecoveryMode::Strict, |_| true);
+        let synced = found.and_then(|found| found.sync(&faults, dir));
+        let names = |name: &Path| name.ends_with("tail.log");
+        let left = fs.files().into_iter().filter(|(name, _)| !names(name)).collect::<Vec<_>>();
+        let expected = files.iter().filter(|(name, _)| !names(name)).cloned().collect::<Vec<_>>();
+        assert!(left == expected, "the log was changed");
+        if synced.is_ok() {
+            let found = recover(&fs, 1, RecoveryMode::Strict).unwrap();
+            assert!(found.found().last >= 12);
+        }
+        (faults.calls(Operation::Read), synced)
+    };
+    let (calls, synced) = recover_with(None);
+    synced.unwrap();
+    let mut told = 0;
+    for after in 0..calls {
+        for effect in [Effect::Flip(300_001), Effect::Misplace(4096), Effect::Misplace(512)] {
+            let (_, synced) =
+                recover_with(Some(Fault { after, ..Fault::new(Operation::Read, effect) }));
+            told += u64::from(synced.is_err());
+        }
+    }
+    assert!(told > 0, "nothing was noticed in {calls} calls");
+}
+
 /// A recycled file has its new header, and records, and power fails before its new name is safe: what it has must not come
 /// back as records of the segment that is given that number next.
 #[test]

@@ -381,6 +381,20 @@ impl FaultFs {
         Self { inner, plan: Arc::default() }
     }
 
+    /// A file system over `inner`, what a crash has left of this one for example, that goes on with the armed faults and the counts. What was opened
+    /// here meets no fault any more, and is no longer counted there.
+    #[must_use]
+    pub fn moved_to(&self, inner: Arc<dyn Fs>) -> Self {
+        let (old, plan) = (&self.plan, Plan::default());
+        *plan.armed() = std::mem::take(&mut *old.armed());
+        plan.fired.store(old.fired.load(Relaxed), Relaxed);
+        plan.remembers.store(old.remembers.load(Relaxed), Relaxed);
+        for (calls, so_far) in plan.calls.iter().zip(&old.calls) {
+            calls.store(so_far.load(Relaxed), Relaxed);
+        }
+        Self { inner, plan: Arc::new(plan) }
+    }
+
     /// Arms a fault. If several are due at one call, the one armed first has its effect and the others wait.
     pub fn arm(&self, fault: Fault) {
         if fault.effect == Effect::Stale {
@@ -721,6 +735,25 @@ mod tests {
         log.write_at(3, b"4").unwrap();
         assert_eq!(bytes(&*log), b"12c4ef");
         assert_eq!((fs.fired(), fs.calls(Operation::Write), fs.calls(Operation::Sync)), (1, 6, 1));
+    }
+
+    #[test]
+    fn faults_and_counts_go_on_with_what_a_crash_has_left() {
+        let (fs, log) = faulty();
+        fs.arm(Fault { after: 2, ..Fault::new(Operation::Write, Effect::Fail(EIO)) });
+        log.write_at(0, b"1").unwrap();
+        let left = MemoryFs::new();
+        left.write_file(Path::new("log-1"), b"left").unwrap();
+        let moved = fs.moved_to(Arc::new(left));
+        for _ in 0..3 {
+            log.write_at(1, b"2").unwrap();
+        }
+        let file = moved.open(Path::new("log-1"), Access::Write, Layer::default()).unwrap();
+        file.write_at(0, b"L").unwrap();
+        file.write_at(1, b"E").unwrap_err();
+        assert_eq!((bytes(&*log), bytes(&*file)), (b"12cdef".to_vec(), b"Left".to_vec()));
+        assert_eq!((fs.fired(), moved.fired()), (0, 1));
+        assert_eq!((fs.calls(Operation::Write), moved.calls(Operation::Write)), (5, 4));
     }
 
     #[test]

@@ -280,6 +280,12 @@ impl MemoryFs {
         *locked(&self.0.losing) = Some(lost);
     }
 
+    /// The sync that `other` was to lose and has not yet is lost here instead: this is what a crash has left of it.
+    pub fn lose_sync_of(&self, other: &Self) {
+        let lost = locked(&other.0.losing).take();
+        *locked(&self.0.losing) = lost;
+    }
+
     /// How many syncs were lost.
     #[must_use]
     pub fn lost_syncs(&self) -> u64 {

@@ -289,6 +289,21 @@ fn a_kill_syncs_nothing() {
 }
 
 #[test]
+fn a_sync_that_was_to_be_lost_is_lost_after_a_crash() {
+    let fs = traced();
+    let file = synced(&fs, "a", b"one");
+    fs.lose_sync_after(1, Errno::Raw(5));
+    file.sync().unwrap();
+    let left = fs.image_traced(fs.operations(), PowerCut::DropUnsynced);
+    left.lose_sync_of(&fs);
+    file.sync().unwrap();
+    let again = left.open(&path("a"), Access::Write, Layer::default()).unwrap();
+    again.sync().unwrap_err();
+    again.sync().unwrap();
+    assert_eq!((fs.lost_syncs(), left.lost_syncs()), (0, 1));
+}
+
+#[test]
 fn beyond_the_quota_nothing_changes() {
     let fs = MemoryFs::new();
     fs.write_file(&path("a"), &[1; 100]).unwrap();
