@@ -1,5 +1,5 @@
-//! Errors of the file system at every call of a workload: one errno after the other, once and until the disk is repaired, full disks, failed
-//! syncs, damaged reads, storms of errors everywhere, and calls that take long.
+//! Errors of the file system at every call of a workload, kills, power cuts and the recoveries from them among it: one errno after the
+//! other, once and until the disk is repaired, full disks, failed syncs, damaged reads, storms of errors everywhere, and calls that take long.
 //!
 //! Whatever fails, what was acknowledged stays readable, survives the reopening, and survives a power loss if
 //! it was synced; a write that failed is there whole or not at all; and once the disk is repaired the store goes on.
@@ -7,18 +7,19 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{Database, Durability, EngineKind, Error, ErrorKind, Layer, Result};
 
 use crate::choices::{self, mix};
-use crate::history::{self, Change, Fingerprint, History, PARTS};
+use crate::history::{self, Change, Fingerprint, History, PARTS, WRITERS, WRITTEN, Write};
 use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
 use crate::steps::{self, Steps};
 use crate::watch::watched;
-use crate::{Dice, dice, panics, simulated, workers};
+use crate::{Dice, dice, panics, simulated, threads, workers};
 
 /// What a file system may answer, by number and name.
 const ERRNOS: [(i32, &str); 11] = [
@@ -292,6 +293,8 @@ enum Step {
     Choose(&'static str),
     /// So many small commits.
     Commit(usize),
+    /// So many commits of each of several threads.
+    Together(usize),
     FlushLog,
     /// A commit of so many bytes.
     Large(usize),
@@ -303,6 +306,10 @@ enum Step {
     Persist,
     Compact(&'static str),
     Reopen,
+    /// The process is killed, and the database opened again.
+    Kill,
+    /// The same with the power cut, if what is read is not damaged.
+    CutPower,
 }
 
 impl Step {
@@ -330,6 +337,8 @@ const WORKLOAD: &[Step] = &[
     Step::Create("stray"),
     Step::Create("delta"),
     Step::Create("apart"),
+    Step::Create("late"),
+    Step::Together(3),
     Step::Load("delta"),
     Step::Load("unlogged"),
     Step::Large(90_000),
@@ -337,6 +346,8 @@ const WORKLOAD: &[Step] = &[
     Step::Commit(3),
     Step::PersistKeyspace("alpha"),
     Step::Commit(3),
+    Step::Kill,
+    Step::Commit(2),
     Step::FlushLog,
     Step::Persist,
     Step::Large(150_000),
@@ -355,7 +366,10 @@ const WORKLOAD: &[Step] = &[
     Step::Clear("delta"),
     Step::Load("alpha"),
     Step::Clear("stray"),
+    Step::Commit(3),
+    Step::CutPower,
     Step::Commit(2),
+    Step::Together(2),
     Step::Reopen,
     Step::Choose("alpha"),
     Step::Choose("unlogged"),
@@ -374,6 +388,8 @@ const WORKLOAD: &[Step] = &[
     Step::Compact("beta"),
     Step::Commit(3),
     Step::FlushLog,
+    // What the recovery shows is not lost with the power, which is cut then.
+    Step::Kill,
 ];
 
 /// The workload under way, over a file system with faults.
@@ -382,12 +398,20 @@ struct Run {
     steps: Steps,
     trouble: Option<Trouble>,
     memory: MemoryFs,
+    /// The bytes that the disk has room for, if it is full.
+    quota: Option<u64>,
+    /// How many syncs were lost before the last crash.
+    lost_syncs: u64,
     faulty: FaultFs,
     db: Option<Database>,
     openings: u64,
     /// The keyspaces that were made.
     made: Vec<&'static str>,
     history: History,
+    /// How many commits of each writer were acknowledged.
+    acknowledged: [usize; WRITERS],
+    /// How often writers have begun or acknowledged something.
+    order: Arc<AtomicUsize>,
     dice: Dice,
     /// A commit failed and it is unknown whether it is there.
     unsure: bool,
@@ -410,11 +434,15 @@ impl Run {
             steps,
             trouble,
             memory,
+            quota: None,
+            lost_syncs: 0,
             faulty,
             db: None,
             openings: 0,
             made: Vec::new(),
             history,
+            acknowledged: [0; WRITERS],
+            order: Arc::default(),
             dice,
             unsure: false,
             is_made: false,
@@ -460,7 +488,7 @@ impl Run {
             Some(Trouble::Full { step, room }) if at == step => {
                 let files = self.memory.files();
                 let used: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-                self.memory.quota(Some(used + room));
+                self.limit(Some(used + room));
             }
             Some(Trouble::Storm { calls, seed }) => {
                 self.storm(Effect::Fail(Errno::Raw(5)), calls, mix(seed, at));
@@ -481,9 +509,15 @@ impl Run {
         }
     }
 
-    fn repair(&self) {
+    /// The disk has room for so many bytes.
+    fn limit(&mut self, quota: Option<u64>) {
+        self.quota = quota;
+        self.memory.quota(quota);
+    }
+
+    fn repair(&mut self) {
         self.faulty.disarm();
-        self.memory.quota(None);
+        self.limit(None);
     }
 
     /// Tries something until it succeeds: first with what is wrong, then with a disk that is repaired.
@@ -501,9 +535,13 @@ impl Run {
     }
 
     fn open(&mut self) {
-        if self.db.is_some() {
-            return;
+        if self.db.is_none() {
+            self.open_after(PowerCut::KeepAll);
         }
+    }
+
+    /// Opens what is left after that, which for a database that was closed or dropped is all.
+    fn open_after(&mut self, cut: PowerCut) {
         let told = self.told.len();
         let db = self.persevere("open", |run| {
             let fs = Arc::new(run.faulty.clone());
@@ -516,7 +554,20 @@ impl Run {
         }
         self.db = Some(db);
         let state = self.read();
-        self.check_recovered(state);
+        self.check_recovered(state, cut);
+    }
+
+    /// Opens what a kill leaves at this moment, or a power cut; what was to go wrong goes wrong then.
+    fn crash(&mut self, cut: PowerCut) {
+        let image = self.memory.image_traced(self.memory.operations(), cut);
+        image.quota(self.quota);
+        image.lose_sync_of(&self.memory);
+        // What the handle does when it is dropped is done to a disk that nobody sees any more.
+        self.faulty = self.faulty.moved_to(Arc::new(image.clone()));
+        drop(self.db.take());
+        self.lost_syncs += self.memory.lost_syncs();
+        self.memory = image;
+        self.open_after(cut);
     }
 
     fn read(&mut self) -> Fingerprint {
@@ -533,7 +584,7 @@ impl Run {
     }
 
     /// A reopened database has all that was acknowledged.
-    fn check_recovered(&mut self, state: Fingerprint) {
+    fn check_recovered(&mut self, state: Fingerprint, cut: PowerCut) {
         for name in &self.made {
             let there = self.db().open_keyspace(name).map(drop);
             assert!(there.is_ok(), "{name} is gone: {there:?} after {:#?}", self.told);
@@ -541,42 +592,55 @@ impl Run {
         let promised = self.history.promised();
         // Behind what was synced a damaged log ends where the damage is.
         let is_damaged = self.trouble.is_some_and(Trouble::is_damage) && self.faulty.fired() > 0;
-        let found = self.history.find(state, 0, promised.needed(!is_damaged));
+        let is_killed = cut == PowerCut::KeepAll && !is_damaged;
+        let found = self.history.find(state, usize::MAX, promised.needed(is_killed));
         let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
         // From here on the history is what was found.
-        if found != [self.history.commits(); PARTS] {
-            let model = self.persevere("read", |run| run.read_model());
-            self.history = History::of(self.setting);
-            self.history.begin(0, &model);
+        let all = ([self.history.commits(); PARTS], self.history.written_now());
+        if (found, state.written) != all {
+            let records = self.persevere("read", |run| run.read_records());
+            self.history = History::from(self.setting, &records, state.written);
         }
+        self.acknowledged = state.written;
         // Recovery makes what it shows safe before it shows it.
         self.promise_all();
         self.unsure = false;
     }
 
-    fn read_model(&self) -> Result<Vec<Change>> {
+    /// All that there is, but of writers.
+    fn read_records(&self) -> Result<Vec<Change>> {
         let mut all = Vec::new();
         for (name, ..) in history::KEYSPACES {
             let Ok(keyspace) = self.db().open_keyspace(name) else { continue };
             for entry in keyspace.iter() {
                 let (key, value) = entry?;
-                all.push((name, key.to_vec(), Some(value.to_vec())));
+                if !history::is_written(&key) {
+                    all.push((name, key.to_vec(), Some(value.to_vec())));
+                }
             }
         }
         Ok(all)
     }
 
     fn promise_all(&mut self) {
-        let commits = self.history.commits();
-        self.history.promise(0, |promise| promise.all(commits));
+        let (commits, written) = (self.history.commits(), self.history.written_now());
+        self.history.promise(0, |promise| {
+            promise.all(commits);
+            (promise.written_synced, promise.written_handed_over) = (written, written);
+        });
     }
 
-    /// What the open handle shows is what was acknowledged, with or without the commit that failed.
+    /// What the open handle shows is what was acknowledged, with or without the commits that failed.
     fn check_handle(&mut self, before: &Fingerprint) {
         let state = self.read();
         let expected = self.history.model.fingerprint;
-        let is_right = state == expected || (self.unsure && state == *before);
+        let is = |expected: &Fingerprint| state == expected.with_written(state.written);
+        let is_right = is(&expected) || (self.unsure && is(before));
         assert!(is_right, "the handle shows something else: {:#?}", self.told);
+        let (least, most) = (self.acknowledged, self.history.written_now());
+        let is_right = (0..WRITERS).all(|at| (least[at]..=most[at]).contains(&state.written[at]));
+        let written = state.written;
+        assert!(is_right, "{written:?} of {least:?} to {most:?} written: {:#?}", self.told);
     }
 
     fn commit(&mut self, changes: &[Change], durability: Durability) {
@@ -619,6 +683,56 @@ impl Run {
         }
     }
 
+    /// So many commits of each writer, at the same time. Each ends with the first of its commits that fails.
+    fn together(&mut self, count: usize) {
+        if !WRITTEN.iter().all(|name| self.made.contains(name)) {
+            return;
+        }
+        let already = self.acknowledged;
+        let works = (0..WRITERS).map(|writer| {
+            let (db, order) = (self.db().clone(), Arc::clone(&self.order));
+            let mut dice = Dice::new(self.dice.roll(1 << 32) as u64);
+            Box::new(move || {
+                let mut writes = Vec::new();
+                let note = |write| (order.fetch_add(1, SeqCst), writer, write);
+                for number in already[writer]..already[writer] + count {
+                    let all = [Durability::Os, Durability::Sync, Durability::Buffered];
+                    let durability = all[dice.roll(all.len())];
+                    let (key, value) = (history::written_key(writer, number), dice.bytes(40));
+                    let change = |name| (name, key.clone(), Some(value.clone()));
+                    writes.push(note(Write::Begin));
+                    if let Err(error) = history::commit(&db, &WRITTEN.map(change), durability) {
+                        return (writes, Some(error));
+                    }
+                    writes.push(note(Write::Acknowledged(durability)));
+                }
+                (writes, None)
+            }) as threads::Work<_>
+        });
+        let works = works.collect();
+        let (mut writes, mut errors) = (Vec::new(), Vec::new());
+        for (of_writer, error) in threads::together(works, true) {
+            writes.extend(of_writer);
+            errors.extend(error);
+        }
+        for (_, writer, write) in &writes {
+            self.acknowledged[*writer] += usize::from(matches!(write, Write::Acknowledged(_)));
+        }
+        self.history.wrote(writes);
+        errors.iter().for_each(|error| self.tell("commit of a writer", error));
+        let is_poisoned = self.db().status().is_poisoned;
+        if !is_poisoned {
+            // None of those that failed was written.
+            self.history.withdraw_written(self.acknowledged);
+        }
+        let state = self.history.model.fingerprint;
+        self.check_handle(&state);
+        if is_poisoned {
+            self.expect_poisoned();
+            self.drop_and_open();
+        }
+    }
+
     /// A sorted load, which leaves all or nothing; where it fails the database may go on.
     fn load(&mut self, name: &'static str) {
         let engine = history::engine_of(name, self.setting.engines);
@@ -642,7 +756,8 @@ impl Run {
                     return self.drop_and_open();
                 }
                 self.unsure = false;
-                if self.read() == before.fingerprint {
+                let state = self.read();
+                if state == before.fingerprint.with_written(state.written) {
                     self.history.withdraw(before);
                 }
             }
@@ -732,9 +847,12 @@ impl Run {
             }
             Step::FlushLog => {
                 self.call(step, Database::flush_log);
-                let commits = self.history.commits();
-                self.history.promise(0, |promise| promise.handed_over = commits);
+                let (commits, written) = (self.history.commits(), self.history.written_now());
+                self.history.promise(0, |promise| {
+                    (promise.handed_over, promise.written_handed_over) = (commits, written);
+                });
             }
+            Step::Together(count) => self.together(count),
             Step::Load(name) => self.load(name),
             Step::Clear(name) => self.clear(name),
             Step::Large(bytes) => {
@@ -757,6 +875,15 @@ impl Run {
                     Err(error) => self.tell("close", &error),
                 }
                 self.open();
+            }
+            Step::Kill => self.crash(PowerCut::KeepAll),
+            Step::CutPower => {
+                let seed = mix(self.setting.seed, self.memory.operations());
+                let cuts = [PowerCut::DropUnsynced, PowerCut::Random(seed)];
+                let cut = cuts[self.dice.roll(cuts.len())];
+                // Where the word that the last record was synced is lost, damage to that cannot be told from what a power cut leaves.
+                let is_damage = self.trouble.is_some_and(Trouble::is_damage);
+                self.crash(if is_damage { PowerCut::KeepAll } else { cut });
             }
         }
     }
@@ -789,7 +916,7 @@ impl Run {
             let state = Fingerprint::of(&db)
                 .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
             let needed = promised.needed(cut == PowerCut::KeepAll);
-            let found = self.history.find(state, 0, needed);
+            let found = self.history.find(state, usize::MAX, needed);
             found.unwrap_or_else(|problem| panic!("{cut:?}: {problem} after {:#?}", self.told));
             let leftovers = history::leftovers(&db, || history::files(&image))
                 .unwrap_or_else(|error| panic!("{cut:?}: {error:?} after {:#?}", self.told));
@@ -893,7 +1020,7 @@ fn attempt(id: CaseId) -> Report {
             let mut run = Run::new(setting, steps, Some(trouble));
             run.run();
             let fired = match trouble {
-                Trouble::LostSync { .. } => run.memory.lost_syncs(),
+                Trouble::LostSync { .. } => run.lost_syncs + run.memory.lost_syncs(),
                 // It shows in what was told, which may be more than one error.
                 Trouble::Full { .. } => run.told.len().min(1) as u64,
                 _ => run.faulty.fired(),
@@ -1042,6 +1169,72 @@ mod tests {
         };
         let problem = panics::caught(lost).unwrap_err();
         assert!(problem.contains("commits"), "{problem}");
+    }
+
+    #[test]
+    fn what_a_crash_loses_is_a_violation() {
+        for (cut, durability, is_lost) in [
+            (PowerCut::KeepAll, Durability::Os, false),
+            (PowerCut::DropUnsynced, Durability::Os, false),
+            (PowerCut::KeepAll, Durability::Buffered, false),
+            (PowerCut::KeepAll, Durability::Buffered, true),
+        ] {
+            let setting = Setting::new(7, Layer::Positional);
+            let crash = || {
+                let mut run = Run::new(setting, Steps::ALL, None);
+                run.open();
+                run.step(Step::Create("alpha"));
+                let changes = [("alpha", b"key".to_vec(), Some(vec![1; 100]))];
+                run.commit(&changes, durability);
+                if is_lost {
+                    run.promise_all();
+                }
+                run.crash(cut);
+                let found = run.db().open_keyspace("alpha").unwrap().get("key").unwrap();
+                assert_eq!(
+                    found.is_some(),
+                    (cut, durability) == (PowerCut::KeepAll, Durability::Os)
+                );
+            };
+            let ended = panics::caught(crash);
+            assert_eq!(ended.is_err(), is_lost, "{ended:?}");
+            let told = ended.err().unwrap_or_default();
+            assert!(!is_lost || told.contains("commits are left"), "{told}");
+        }
+    }
+
+    #[test]
+    fn faults_go_on_after_a_crash() {
+        let setting = Setting::new(7, Layer::Positional);
+        let eio = Effect::Fail(Errno::Raw(5));
+        for trouble in [
+            Trouble::Call { operation: Operation::Sync, after: 0, once: false, effect: eio },
+            Trouble::LostSync { after: 0, errno: 5 },
+            Trouble::Full { step: 0, room: 0 },
+        ] {
+            let mut run = Run::new(setting, Steps::ALL, None);
+            run.open();
+            run.step(Step::Create("alpha"));
+            run.step(Step::Commit(3));
+            run.trouble = Some(trouble);
+            // The first moment at which calls fail is in the recovery.
+            run.trouble_before(0);
+            run.crash(PowerCut::KeepAll);
+            match trouble {
+                Trouble::Full { .. } => assert!(run.quota.is_some()),
+                _ => assert!(!run.told.is_empty(), "{trouble:?}"),
+            }
+            run.finish();
+        }
+    }
+
+    /// Those of bugs that are mended.
+    #[test]
+    fn cases_that_have_lost_something() {
+        // Recovery read wrongly what it wrote again.
+        let id = "faults/11/all/pos/read:1:always:misplaced-65536/steps:134000000000e019";
+        let report = replay(id.parse().unwrap()).unwrap();
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
     }
 
     #[test]

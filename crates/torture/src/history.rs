@@ -50,6 +50,12 @@ pub fn written_key(writer: usize, number: usize) -> Vec<u8> {
     format!("{WRITER}{writer} {number:04}").into_bytes()
 }
 
+/// Whether it is the key of a writer's commit.
+#[must_use]
+pub fn is_written(key: &[u8]) -> bool {
+    key.starts_with(WRITER.as_bytes())
+}
+
 /// Values of so many bytes are kept apart where any are.
 const APART: u32 = 90;
 /// How many parts there are.
@@ -144,6 +150,12 @@ pub struct Fingerprint {
 impl Fingerprint {
     fn part(&mut self, keyspace: &str) -> &mut u64 {
         &mut self.parts[part_of(keyspace)]
+    }
+
+    /// The same with so many commits of each writer.
+    #[must_use]
+    pub fn with_written(self, written: [usize; WRITERS]) -> Self {
+        Self { written, ..self }
     }
 
     /// That of all that `db` holds, which is [read](Model::read) in each way that there is.
@@ -300,7 +312,7 @@ impl Model {
             let keyspace = db.open_keyspace(name)?;
             let records = keyspace.iter().collect::<Result<Vec<_>>>()?;
             let (written, others): (Vec<_>, Vec<_>) =
-                records.iter().partition(|(key, _)| key.starts_with(WRITER.as_bytes()));
+                records.iter().partition(|(key, _)| is_written(key));
             if WRITTEN.contains(&name) {
                 of_writers.push(written_by_each(written.iter().map(|(key, _)| &key[..])));
             }
@@ -454,7 +466,7 @@ impl Promise {
         Needed { commits, written }
     }
 
-    /// All of `commits` survive anything.
+    /// All of `commits` survive anything, but for those of writers.
     pub fn all(&mut self, commits: usize) {
         (self.synced, self.handed_over, self.persisted) = (commits, commits, [commits; PARTS]);
     }
@@ -511,6 +523,15 @@ impl History {
         let reducers = KEYSPACES.iter().map(|&(name, ..)| (name, reducer(name, setting)));
         let mut history = Self::new();
         history.model.reducers = reducers.collect();
+        history
+    }
+
+    /// One that begins with what such a database holds, as one commit, and so many commits of each writer.
+    #[must_use]
+    pub fn from(setting: Setting, records: &[Change], written: [usize; WRITERS]) -> Self {
+        let mut history = Self::of(setting);
+        history.begin(0, records);
+        history.written.push((0, written));
         history
     }
 
@@ -624,6 +645,12 @@ impl History {
             }
         }
         self.before_written = self.commits();
+    }
+
+    /// Takes back the commits of writers that were not acknowledged, of which there are so many: they did not happen.
+    pub fn withdraw_written(&mut self, acknowledged: [usize; WRITERS]) {
+        let at = self.written.last().map_or(0, |&(at, _)| at);
+        self.written.push((at, acknowledged));
     }
 
     /// All that was written to a keyspace is in its own files when the trace stands at `at`. What comes back from the log is a beginning of it: with the last write to this
