@@ -100,6 +100,8 @@ bugs! {
     WriteWhenPoisoned,
     /// What a leader commits for others is in the log, but is not applied. Seen by: linear.
     ForgetQueuedWrite,
+    /// What a leader writes for others is acknowledged to them, though it could not be written. Seen by: faults.
+    AcknowledgeForLeader,
     /// The lock of the database is not taken. Seen by: kill, with a second opener.
     SkipLock,
     /// A database that is closed goes on changing its files when what was left of it is dropped. Seen by: model.
@@ -212,6 +214,8 @@ bugs! {
     MetaBeforePages,
     /// The first step of a checkpoint counts for all of it. Seen by: crash.
     StepCountsForAll,
+    /// The last checkpoint, which may be in memory only after a kill, is not written again before anything is built on it. Seen by: crash.
+    SkipTreeMakeSafe,
     /// Nodes stay in the cache when their pages are written again. Seen by: model.
     StaleNodes,
     /// A checkpoint keeps no trees for snapshots. Seen by: model.
