@@ -1012,6 +1012,42 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
     all
 }
 
+/// So many kinds of troubles are drawn apart.
+const KINDS: usize = 11;
+
+/// What a trouble is drawn as, by a number below [`KINDS`]; 0 is an error of a call that has done nothing.
+fn kind_number(trouble: Trouble) -> usize {
+    match trouble {
+        Trouble::Call { effect: Effect::FailDone(_), .. } => 1,
+        Trouble::Call { effect: Effect::FailShort(..), .. } => 2,
+        Trouble::Call { effect: Effect::Flip(_), .. } => 3,
+        Trouble::Call { effect: Effect::Misplace(_), .. } => 4,
+        Trouble::Call { effect: Effect::Stale, .. } => 5,
+        Trouble::Call { .. } => 0,
+        Trouble::LostSync { .. } => 6,
+        Trouble::Dead { .. } => 7,
+        Trouble::Full { .. } => 8,
+        Trouble::Storm { .. } => 9,
+        Trouble::Slow { .. } => 10,
+    }
+}
+
+/// All of them in an order that the seed decides. Most are errors of calls that have done nothing: one in four is, as long as there are others, of which each
+/// kind has its turn as often as the next one.
+fn in_turn(troubles: &[Trouble], seed: u64) -> Vec<Trouble> {
+    let mut ranks = [0; KINDS];
+    let mut ranked: Vec<_> = dice::shuffled(troubles.len(), seed)
+        .map(|at| {
+            let kind = kind_number(troubles[at]);
+            ranks[kind] += 1;
+            (ranks[kind], kind, troubles[at])
+        })
+        .collect();
+    let others = ranks[1..].iter().filter(|&&count| count > 0).count();
+    ranked.sort_by_key(|&(rank, kind, _)| rank * if kind == 0 { 3 } else { others });
+    ranked.into_iter().map(|(.., trouble)| trouble).collect()
+}
+
 /// Runs the workload with what goes wrong.
 fn attempt(id: CaseId) -> Report {
     let CaseId { setting, trouble, steps } = id;
@@ -1056,17 +1092,15 @@ pub fn run(
     };
     let (large, small) = (large_troubles(), small_troubles(setting, &calls));
     let chosen = |troubles: &[Trouble], every: usize| {
-        let few = troubles.len().div_ceil(every);
-        let order = dice::shuffled(troubles.len(), setting.seed).take(few);
-        order.map(|at| troubles[at]).collect::<Vec<_>>()
+        let mut order = in_turn(troubles, setting.seed);
+        order.truncate(troubles.len().div_ceil(every));
+        order
     };
     // There are few of the large ones: more of them are tried.
     let large = chosen(&large, effort.every.div_ceil(10));
-    let cases = large.into_iter().chain(chosen(&small, effort.every)).map(|trouble| CaseId {
-        setting,
-        trouble,
-        steps,
-    });
+    let troubles = [large, chosen(&small, effort.every)].concat();
+    let troubles = in_turn(&troubles, setting.seed);
+    let cases = troubles.into_iter().map(|trouble| CaseId { setting, trouble, steps });
     let mut report = workers::sum(cases, |case| go_on(case), attempt);
     report.count("calls of the workload", calls.iter().map(|(_, calls)| calls).sum());
     report
@@ -1154,6 +1188,24 @@ mod tests {
             let error = text.parse::<CaseId>().unwrap_err().to_string();
             assert!(error.contains("faults/7/all/mmap/write:120:once:EIO"), "{error}");
         }
+    }
+
+    #[test]
+    fn every_trouble_has_its_turn() {
+        let calls = Operation::ALL.map(|operation| (operation, 20));
+        let setting = Setting::new(7, Layer::Positional);
+        let all = [large_troubles(), small_troubles(setting, &calls)].concat();
+        let order = in_turn(&all, 1);
+        let names = |troubles: &[Trouble]| {
+            let names = troubles.iter().map(|trouble| trouble.to_string());
+            names.collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!((order.len(), names(&order)), (all.len(), names(&all)));
+        let mut counts = [0; KINDS];
+        order[..200].iter().for_each(|&trouble| counts[kind_number(trouble)] += 1);
+        assert!((45..=55).contains(&counts[0]), "{counts:?}");
+        assert!(counts[1..].iter().all(|count| (14..=16).contains(count)), "{counts:?}");
+        assert_ne!(order, in_turn(&all, 2));
     }
 
     #[test]
