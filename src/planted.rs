@@ -214,7 +214,7 @@ bugs! {
     MetaBeforePages,
     /// The first step of a checkpoint counts for all of it. Seen by: crash.
     StepCountsForAll,
-    /// The last checkpoint, which may be in memory only after a kill, is not written again before anything is built on it. Seen by: crash.
+    /// The last checkpoint, which may be in memory only after a kill, is not written again before anything is built on it. Seen by: faults.
     SkipTreeMakeSafe,
     /// Nodes stay in the cache when their pages are written again. Seen by: model.
     StaleNodes,
