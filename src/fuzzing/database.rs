@@ -1,8 +1,10 @@
 //! A whole database of which some bytes are others: opened, read in all ways, verified, written to, and closed. It was left as by a
-//! kill: the log has writes, sorted loads and a clear that are in no files yet.
+//! kill: the log has writes, sorted loads and a clear that are in no files yet. One sample has all keyspaces; each of the others has one
+//! of them, which takes a tenth of the time.
 //!
 //! ```text
-//! input  := how u8, change, change ...      how it is opened: 1 is added for reading only, 2 for tolerant recovery
+//! input  := how u8, change, change ...      1 is added for reading only, 2 for tolerant recovery, 4 as if all checksums were right,
+//!                                           and 8 for each sample before the one that is opened, modulo as many as there are
 //! change := file u8, offset u32, count u8, bytes         so many bytes, up to 63, in the place of what is there
 //!         | file u8, offset u32, count u8 from 192 on    the file is cut off at the offset
 //! ```
@@ -13,6 +15,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use crate::base::checksum::mended;
 use crate::builder::DatabaseBuilder;
 use crate::database::Database;
 use crate::error::{ErrorKind, Result};
@@ -33,18 +36,16 @@ const LOADED: [&str; 2] = ["loaded lsm", "loaded skip"];
 /// and one that the log has a clear of.
 const CLEARED: &str = "cleared btree";
 
-/// The database before it is changed.
-static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
-    let fs = MemoryFs::new();
-    make(&fs).expect("a sample can be made");
-    let fs = killed(&fs).expect("it can be written to");
-    let used = |bytes: Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).map_or(1, |at| at + 1);
-    let bytes = fs.files().iter().map(|(_, bytes)| bytes.len()).sum();
-    let files = fs.files().into_iter().map(|(path, bytes)| (path, used(bytes))).collect();
-    Sample { fs, files, bytes }
+/// The databases before they are changed: one with all keyspaces, and for each of these one that has no other.
+static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
+    let all = keyspaces();
+    let alone = all.iter().map(std::slice::from_ref);
+    std::iter::once(&all[..]).chain(alone).map(Sample::new).collect()
 });
 
 struct Sample {
+    /// The names of its keyspaces, in the order of their numbers, which begin with 1.
+    keyspaces: Vec<&'static str>,
     fs: MemoryFs,
     /// How many bytes each file has before the zeros at its end, at least one.
     files: Vec<(PathBuf, usize)>,
@@ -52,18 +53,51 @@ struct Sample {
     bytes: usize,
 }
 
+impl Sample {
+    fn new(keyspaces: &[(&'static str, KeyspaceOptions)]) -> Self {
+        let fs = MemoryFs::new();
+        make(&fs, keyspaces).expect("a sample can be made");
+        let keyspaces: Vec<_> = keyspaces.iter().map(|&(name, _)| name).collect();
+        let fs = killed(&fs, &keyspaces).expect("it can be written to");
+        let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).map_or(1, |at| at + 1);
+        let files = fs.files();
+        let bytes = files.iter().map(|(_, bytes)| bytes.len()).sum();
+        let files = files.into_iter().map(|(path, bytes)| (path, used(&bytes))).collect();
+        Self { keyspaces, fs, files, bytes }
+    }
+
+    /// Whether a keyspace has one of the files, or all keyspaces have: those of catalog and log.
+    fn is_changed(&self, name: &str, files: &[&Path]) -> bool {
+        let all = Path::new(PATH).join("keyspaces");
+        let number = self.keyspaces.iter().position(|known| *known == name).map(|at| at + 1);
+        let own = number.map(|number| all.join(number.to_string()));
+        files.iter().any(|file| {
+            !file.starts_with(&all) || own.as_ref().is_none_or(|own| file.starts_with(own))
+        })
+    }
+}
+
 /// Changes a database as the input says, and uses what is left of it.
 pub(super) fn changed(input: &[u8]) {
     let Some((&how, mut rest)) = input.split_first() else { return };
+    let sample = &SAMPLES[usize::from(how >> 3) % SAMPLES.len()];
+    let is_mended = how & 4 != 0;
     let how = How { read_only: how & 1 != 0, tolerant: how & 2 != 0 };
-    let fs = SAMPLE.fs.fork();
+    let fs = sample.fs.fork();
     let mut changed = Vec::new();
-    while let Some(change) = Change::take(&mut rest) {
+    while let Some(change) = Change::take(sample, &mut rest) {
         change.apply(&fs).expect("memory takes it");
         changed.push(change.path);
     }
     let before = how.read_only.then(|| fs.files());
-    refused_or(used(&fs, how, &changed));
+    let mut result = Ok(());
+    let mut work = || result = used(sample, &fs, how, &changed);
+    if is_mended {
+        mended(work)
+    } else {
+        work()
+    }
+    refused_or(result);
     assert!(before.is_none_or(|before| before == fs.files()), "it was opened for reading only");
 }
 
@@ -90,9 +124,9 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    fn take(input: &mut &'a [u8]) -> Option<Self> {
+    fn take(sample: &'static Sample, input: &mut &'a [u8]) -> Option<Self> {
         let ([file, offset @ .., count], rest) = input.split_first_chunk::<6>()?;
-        let (path, used) = &SAMPLE.files[usize::from(*file) % SAMPLE.files.len()];
+        let (path, used) = &sample.files[usize::from(*file) % sample.files.len()];
         let offset = u32::from_le_bytes([offset[0], offset[1], offset[2], offset[3]]) as usize;
         let offset = offset % used;
         let count = (*count < CUT).then_some(usize::from(*count) % MOST_BYTES);
@@ -160,10 +194,11 @@ fn key(number: u32) -> String {
 }
 
 /// Writes of all kinds: in files of all kinds, and in the log.
-fn make(fs: &MemoryFs) -> Result<()> {
+fn make(fs: &MemoryFs, keyspaces: &[(&'static str, KeyspaceOptions)]) -> Result<()> {
     let db = builder(Arc::new(fs.clone())).open()?;
-    for (name, options) in keyspaces() {
-        let keyspace = db.keyspace(name, options)?;
+    let mut made = Vec::new();
+    for (name, options) in keyspaces {
+        let keyspace = db.keyspace(name, options.clone())?;
         for number in 0..KEYS {
             keyspace.put(key(number), vec![number as u8; 10 + number as usize * 5])?;
         }
@@ -177,20 +212,25 @@ fn make(fs: &MemoryFs) -> Result<()> {
         if name.starts_with("mapped") {
             keyspace.compact()?;
         }
+        made.push(keyspace);
     }
     db.settle()?;
-    for (name, _) in keyspaces() {
-        db.open_keyspace(name)?.put("last", "in the log")?;
-    }
     let mut batch = db.batch();
-    batch.put(&db.open_keyspace("lsm")?, "batch", "1").delete(&db.open_keyspace("skip")?, key(5));
+    for (number, keyspace) in made.iter().enumerate() {
+        keyspace.put("last", "in the log")?;
+        match number % 2 {
+            0 => batch.put(keyspace, "batch", "1"),
+            _ => batch.delete(keyspace, key(5)),
+        };
+    }
     batch.commit()?;
+    drop(made);
     db.close()
 }
 
 /// The same, written to again and left as by a kill. What is loaded and cleared is in the log alone, because nothing can be written to
 /// what says of files that they count.
-fn killed(fs: &MemoryFs) -> Result<MemoryFs> {
+fn killed(fs: &MemoryFs, keyspaces: &[&'static str]) -> Result<MemoryFs> {
     let faults = FaultFs::new(Arc::new(fs.clone()));
     let db = builder(Arc::new(faults.clone())).open()?;
     db.settle()?;
@@ -198,15 +238,18 @@ fn killed(fs: &MemoryFs) -> Result<MemoryFs> {
         let full = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
         faults.arm(Fault { name_contains: name.into(), times: Times::Always, ..full });
     }
-    for name in LOADED {
+    for name in keyspaces.iter().filter(|name| LOADED.contains(name)) {
         let records = (0..KEYS).map(|number| (key(2 * number), vec![b'l'; 30]));
         let loaded = db.open_keyspace(name)?.load_sorted(records);
         let error = loaded.expect_err("the manifest cannot name what was loaded");
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     }
-    db.open_keyspace(CLEARED)?.clear()?;
-    for name in LOADED.into_iter().chain([CLEARED]) {
-        db.open_keyspace(name)?.put("after", "it")?;
+    for &name in keyspaces {
+        let keyspace = db.open_keyspace(name)?;
+        if name == CLEARED {
+            keyspace.clear()?;
+        }
+        keyspace.put("after", "it")?;
     }
     let left = fs.fork();
     faults.disarm();
@@ -237,14 +280,14 @@ fn refused_or<T>(result: Result<T>) -> Option<T> {
 }
 
 /// Does with a database whatever can be done, of which these files were `changed`; with a keyspace that has none of them it is not much.
-fn used(fs: &MemoryFs, how: How, changed: &[&Path]) -> Result<()> {
+fn used(sample: &Sample, fs: &MemoryFs, how: How, changed: &[&Path]) -> Result<()> {
     let db = how.builder(fs).open()?;
     let names = db.keyspaces().into_iter().map(|keyspace| keyspace.name);
     let keyspaces: Vec<_> = names.filter_map(|name| refused_or(db.open_keyspace(&name))).collect();
     let (changed, others): (Vec<_>, Vec<_>) =
-        keyspaces.iter().partition(|keyspace| is_changed(keyspace.name(), changed));
-    changed.iter().for_each(|keyspace| read(keyspace));
-    others.iter().for_each(|keyspace| walk(keyspace.iter()));
+        keyspaces.iter().partition(|keyspace| sample.is_changed(keyspace.name(), changed));
+    changed.iter().for_each(|keyspace| read(sample, keyspace));
+    others.iter().for_each(|keyspace| walk(sample, keyspace.iter()));
     refused_or(db.verify());
     let _ = (db.stats(), db.status());
     for keyspace in &changed {
@@ -258,27 +301,17 @@ fn used(fs: &MemoryFs, how: How, changed: &[&Path]) -> Result<()> {
     others.iter().for_each(|keyspace| _ = refused_or(keyspace.put("new", "value")));
     refused_or(db.keyspace("one more", KeyspaceOptions::hash()));
     refused_or(db.settle());
-    changed.iter().for_each(|keyspace| read(keyspace));
+    changed.iter().for_each(|keyspace| read(sample, keyspace));
     let _ = keyspaces.iter().map(Keyspace::stats).count();
     drop(keyspaces);
     refused_or(db.close());
     Ok(())
 }
 
-/// Whether a keyspace has one of the files, or all keyspaces have: those of catalog and log.
-fn is_changed(name: &str, files: &[&Path]) -> bool {
-    let all = Path::new(PATH).join("keyspaces");
-    // They have the numbers from 1 on.
-    let number = keyspaces().iter().position(|(known, _)| *known == name).map(|at| at + 1);
-    let own = number.map(|number| all.join(number.to_string()));
-    files
-        .iter()
-        .any(|file| !file.starts_with(&all) || own.as_ref().is_none_or(|own| file.starts_with(own)))
-}
-
 /// Reads a keyspace in all ways.
-fn read(keyspace: &Keyspace) {
-    let keys: Vec<_> = (0..KEYS).map(key).chain(["large".into(), "zzz".into()]).collect();
+fn read(sample: &Sample, keyspace: &Keyspace) {
+    let keys: Vec<_> =
+        (0..KEYS).step_by(2).map(key).chain(["large".into(), "zzz".into()]).collect();
     keys.iter().for_each(|key| drop(refused_or(keyspace.get(key))));
     refused_or(keyspace.multi_get(&keys));
     refused_or(keyspace.get_all(&keys[1]));
@@ -287,11 +320,11 @@ fn read(keyspace: &Keyspace) {
         refused_or(keyspace.nth(position));
     }
     refused_or(keyspace.rank(&keys[8]));
-    walk(keyspace.iter());
-    walk(keyspace.iter().rev());
-    walk(keyspace.range(keys[4].as_str()..keys[20].as_str()));
-    walk(keyspace.prefix("key 000").rev());
-    walk(keyspace.iter().keys());
+    walk(sample, keyspace.iter());
+    walk(sample, keyspace.iter().rev());
+    walk(sample, keyspace.range(keys[4].as_str()..keys[20].as_str()));
+    walk(sample, keyspace.prefix("key 000").rev());
+    walk(sample, keyspace.iter().keys());
     let Some(mut cursor) = refused_or(keyspace.cursor()) else { return };
     for key in keys.iter().step_by(5) {
         refused_or(cursor.seek(key));
@@ -305,9 +338,9 @@ fn read(keyspace: &Keyspace) {
 }
 
 /// Goes on until the end or the first error. Each record takes a byte of some file at least.
-fn walk<T>(items: impl Iterator<Item = Result<T>>) {
+fn walk<T>(sample: &Sample, items: impl Iterator<Item = Result<T>>) {
     let read = items.map(refused_or).take_while(Option::is_some).count();
-    assert!(read <= SAMPLE.bytes, "{read} records of {} bytes", SAMPLE.bytes);
+    assert!(read <= sample.bytes, "{read} records of {} bytes", sample.bytes);
 }
 
 /// Changes to begin with: some to the front, the middle and the end of each file, and to the fronts of its pages, each opened in
@@ -319,19 +352,24 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         [&[file as u8][..], &offset, &[bytes.len() as u8], bytes].concat()
     };
     let mut seeds = Vec::new();
-    for (file, (_, used)) in SAMPLE.files.iter().enumerate() {
-        let end = used.saturating_sub(9);
-        seeds.push(
-            [
-                change(file, 17, &[0xff]),
-                change(file, used / 2, &[0; 8]),
-                change(file, end, &[0x80]),
-            ]
-            .concat(),
-        );
-        seeds.extend((4096..*used).step_by(4096).map(|page| change(file, page + 6, &[1; 3])));
+    for (number, sample) in SAMPLES.iter().enumerate() {
+        let mut changes = Vec::new();
+        for (file, (_, used)) in sample.files.iter().enumerate() {
+            let end = used.saturating_sub(9);
+            changes.push(
+                [
+                    change(file, 17, &[0xff]),
+                    change(file, used / 2, &[0; 8]),
+                    change(file, end, &[0x80]),
+                ]
+                .concat(),
+            );
+            changes.extend((4096..*used).step_by(4096).map(|page| change(file, page + 6, &[1; 3])));
+        }
+        let how = (0..8).cycle().skip(number).map(|how| how | (number as u8) << 3);
+        seeds.extend(how.zip(changes).map(|(how, changes)| [&[how][..], &changes].concat()));
     }
-    (0..4).cycle().zip(seeds).map(|(how, changes)| [&[how][..], &changes].concat()).collect()
+    seeds
 }
 
 #[cfg(test)]
@@ -339,15 +377,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_of_the_sample_has_loads_and_a_clear() {
-        let db = How { read_only: true, tolerant: false }.builder(&SAMPLE.fs).open().unwrap();
-        assert!(db.recovery().replayed_batches > 0, "{:?}", db.recovery());
-        for name in LOADED {
-            let loaded = db.open_keyspace(name).unwrap();
-            assert_eq!(loaded.get(key(2)).unwrap().as_deref(), Some(&[b'l'; 30][..]));
-            assert_eq!(loaded.get("after").unwrap().as_deref(), Some(&b"it"[..]));
+    fn the_logs_of_the_samples_have_loads_and_a_clear() {
+        let (all, alone) = SAMPLES.split_first().unwrap();
+        assert_eq!(all.keyspaces.len(), alone.len());
+        assert!(alone.iter().zip(&all.keyspaces).all(|(one, name)| one.keyspaces == [*name]));
+        assert!(SAMPLES.len() <= 32, "one byte says how it is opened and which it is");
+        for sample in SAMPLES.iter() {
+            let db = How { read_only: true, tolerant: false }.builder(&sample.fs).open().unwrap();
+            assert!(db.recovery().replayed_batches > 0, "{:?}", db.recovery());
+            for name in &sample.keyspaces {
+                let keyspace = db.open_keyspace(name).unwrap();
+                assert_eq!(keyspace.get("after").unwrap().as_deref(), Some(&b"it"[..]));
+                if LOADED.contains(name) {
+                    assert_eq!(keyspace.get(key(2)).unwrap().as_deref(), Some(&[b'l'; 30][..]));
+                }
+                if *name == CLEARED {
+                    assert_eq!(keyspace.count().unwrap(), 1);
+                }
+            }
+            assert!(db.verify().unwrap().problems.is_empty());
         }
-        assert_eq!(db.open_keyspace(CLEARED).unwrap().count().unwrap(), 1);
-        assert!(db.verify().unwrap().problems.is_empty());
     }
 }
