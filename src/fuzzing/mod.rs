@@ -3,8 +3,8 @@
 //! random changes, on every run.
 //!
 //! Where a format has checksums, bytes are read twice: as they are, and as if all checksums were right, which is what somebody comes to who
-//! makes them so; a whole database is opened in the one way or the other, as the input says. What reads bytes may refuse them and may give wrong answers; it may not panic, go on for ever, read elsewhere
-//! or take much more memory than the bytes.
+//! makes them so; a whole database is opened in the one way or the other, as the input says. What reads bytes may refuse them and may
+//! give wrong answers; it may not panic, go on for ever, read elsewhere or take much more memory than the bytes.
 //!
 //! Thread safety: functions without state.
 
