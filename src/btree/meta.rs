@@ -34,6 +34,7 @@
 
 use std::path::Path;
 
+use super::file::OVERFLOW_HEADER;
 use super::node::Pointer;
 use crate::base::key::MAX_SEQNO;
 use crate::base::{Seqno, checksum};
@@ -178,15 +179,18 @@ impl Meta {
         })
     }
 
-    fn is_possible(&self, page: u64) -> bool {
+    fn is_possible(&self, page: u64, page_size: usize) -> bool {
         let inside = |page: u64| (Pointer::FIRST_PAGE..self.pages).contains(&page);
+        let list_is_inside = |FreeList { page, len }: FreeList| {
+            inside(page) && len <= (self.pages - page) * page_size as u64 - OVERFLOW_HEADER as u64
+        };
         self.page() == page
             && (1..MOST_GENERATIONS).contains(&self.generation)
             && self.persisted <= self.reach
             && self.reach <= MAX_SEQNO
             && (Pointer::FIRST_PAGE..Pointer::MAX_PAGE).contains(&self.pages)
             && self.top.is_none_or(|top| inside(top.at.page()) && top.level < LEVELS)
-            && self.free.is_none_or(|free| inside(free.page))
+            && self.free.is_none_or(list_is_inside)
             && self.counts.are_possible(self.pages)
     }
 }
@@ -253,10 +257,13 @@ pub(super) fn find(
                     "the two meta pages do not agree on the size of a page",
                 ));
             }
-            Some(_) => match Meta::decode(bytes).filter(|meta| meta.is_possible(number as u64)) {
-                Some(meta) => Page::Whole(meta),
-                None => return Err(damaged(offset, "the meta page says what cannot be")),
-            },
+            Some(_) => {
+                let meta = Meta::decode(bytes);
+                match meta.filter(|meta| meta.is_possible(number as u64, page_size)) {
+                    Some(meta) => Page::Whole(meta),
+                    None => return Err(damaged(offset, "the meta page says what cannot be")),
+                }
+            }
         };
         if let Page::Whole(meta) = page
             && newest.is_none_or(|newest| newest.generation < meta.generation)
@@ -329,5 +336,20 @@ mod tests {
         for generation in [MOST_GENERATIONS, u64::MAX] {
             assert!(!is_found(Meta { generation, ..empty }));
         }
+    }
+
+    #[test]
+    fn a_free_list_that_ends_behind_the_tree_is_damage() {
+        const PAGE: usize = 4096;
+        let is_possible = |page, len| {
+            let free = Some(FreeList { page, len });
+            Meta { pages: 9, free, ..Meta::empty() }.is_possible(1, PAGE)
+        };
+        let most = (2 * PAGE - OVERFLOW_HEADER) as u64;
+        assert!(is_possible(7, 0) && is_possible(7, most));
+        for len in [most + 1, u64::MAX - 2 * PAGE as u64, u64::MAX] {
+            assert!(!is_possible(7, len), "{len} bytes");
+        }
+        assert!(!is_possible(9, 1));
     }
 }

@@ -128,13 +128,8 @@ impl Writer {
         let free = match meta.free {
             None => Some(std::collections::BTreeMap::new()),
             Some(FreeList { page, len }) => {
-                let most = meta.pages * file.page_size() as u64;
-                if len > most {
-                    None
-                } else {
-                    let list = file.overflow(Pointer::new(page, 1, meta.generation), len)?;
-                    Space::read_list(&list, meta.pages)
-                }
+                let list = file.overflow(Pointer::new(page, 1, meta.generation), len)?;
+                Space::read_list(&list, meta.pages)
             }
         };
         let free = free.ok_or_else(|| {
