@@ -1,5 +1,8 @@
 //! `turbidite torture`
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+
 use super::*;
 
 #[test]
@@ -38,6 +41,29 @@ fn a_short_torture_counts_what_it_did_and_finds_nothing() {
         let count = |what: &str| last[what].as_u64().unwrap();
         assert!(count("operations") >= count("cases") && count("cases") > 0, "{last}");
         assert!(["model", "linear"].contains(&mode) || count("faults_fired") > 0, "{last}");
+    }
+}
+
+/// Ctrl-C at a terminal goes to all processes of a group.
+#[test]
+fn who_interrupts_a_torture_hears_what_it_has_tried() {
+    let place = Place::new();
+    let runs = ["crash", "kill"].map(|mode| {
+        let mut command = place.command(&["torture", mode, "--seeds", "100000", "--json"]);
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    });
+    for mut run in runs {
+        // It says how far it is now and then.
+        let mut err = BufReader::new(run.stderr.take().unwrap());
+        let mut line = String::new();
+        err.read_line(&mut line).unwrap();
+        assert!(line.starts_with("turbidite: 0."), "{line}");
+        let interrupt = ["-INT", "--", &format!("-{}", run.id())];
+        assert!(Command::new("kill").args(interrupt).status().unwrap().success());
+        let last = Run::of(run.wait_with_output().unwrap()).json().pop().unwrap();
+        assert_eq!(last["violations"], 0, "{last}");
+        assert!(last["cases"].as_u64().unwrap() > 0, "{last}");
     }
 }
 

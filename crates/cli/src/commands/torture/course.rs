@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io::Write;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use turbidite::Layer;
 use turbidite_torture::{Engines, Report, Setting, Violation, setting, watch, workers};
 
@@ -83,9 +86,10 @@ impl Course {
             _ => self.time(MINUTES)?,
         };
         let last = self.seeds.map_or(u64::MAX, |count| self.seed.saturating_add(count - 1));
+        let is_stopped = stopped_by_signals()?;
         let begun = Instant::now();
         let told = Mutex::new(begun);
-        Ok(Clock { engines, layers, seeds: self.seed..=last, time, begun, told })
+        Ok(Clock { engines, layers, seeds: self.seed..=last, time, begun, is_stopped, told })
     }
 
     /// Tries one setting after the other.
@@ -138,6 +142,16 @@ impl Course {
     }
 }
 
+/// What becomes true when the process is asked to end, as by Ctrl-C, so that it tells what it has done by then. Who asks twice does not wait for that.
+fn stopped_by_signals() -> Result<Arc<AtomicBool>> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_stopped))?;
+        flag::register(signal, Arc::clone(&is_stopped))?;
+    }
+    Ok(is_stopped)
+}
+
 /// Tells of a shorter workload that fails like one that was told.
 fn tell_shorter(shorter: Option<Violation>) {
     if let Some(Violation { case, problem }) = shorter {
@@ -152,12 +166,14 @@ pub(super) struct Clock {
     seeds: RangeInclusive<u64>,
     time: Duration,
     begun: Instant,
+    /// Whether the process was asked to end.
+    is_stopped: Arc<AtomicBool>,
     told: Mutex<Instant>,
 }
 
 impl Clock {
     pub(super) fn is_over(&self) -> bool {
-        self.begun.elapsed() >= self.time
+        self.begun.elapsed() >= self.time || self.is_stopped.load(Ordering::Relaxed)
     }
 
     /// Whether to go on with a setting or a case; tells now and then where it is.

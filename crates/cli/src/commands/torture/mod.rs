@@ -3,6 +3,7 @@
 mod course;
 mod mutants;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -19,7 +20,8 @@ use crate::output::Figures;
 /// model's
 ///
 /// All but `kill` and `soak` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
-/// told then is for `torture replay`, but for `kill` and `soak`. A case that hangs, for two minutes, is a promise that was not kept, too.
+/// told then is for `torture replay`, but for `kill` and `soak`. A case that hangs, for two minutes, is a promise that was not kept, too. Ctrl-C
+/// ends all but `mutants` as if the time were over: what was tried is told. The second one ends it at once.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -223,7 +225,8 @@ fn kill_in(place: Option<&Path>, setting: Setting, bug: Option<&str>) -> Result<
     let program = std::env::current_exe()?;
     let start = |task: &str| {
         let mut command = Command::new(&program);
-        command.args(["torture", "write", task]);
+        // Ctrl-C is for this process, not for those that it kills.
+        command.process_group(0).args(["torture", "write", task]);
         bug.iter().for_each(|bug| _ = command.args(["--bug", bug]));
         command
     };
