@@ -555,14 +555,18 @@ impl Store {
 
     /// Writes leaves anew. Checkpoints go on between the steps.
     fn rewrite_leaves(&self, which: &Which) -> Result<()> {
+        let cleared = self.state.load().cleared;
         let stop = || self.jobs.is_stopping();
         let mut from = None;
         loop {
             self.let_flush_go_first()?;
             let mut writer = self.writer();
             let state = self.state.load_full();
-            if state.clearing.is_some() {
-                continue;
+            match state.clearing {
+                None => {}
+                // Clears may come for ever. This one has taken away what was to be written anew.
+                Some(clearing) if clearing.seqno > cleared => return Ok(()),
+                Some(_) => continue,
             }
             let root = Arc::clone(&state.root);
             drop(state);

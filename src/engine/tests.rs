@@ -1,12 +1,14 @@
 //! What engines have in common, each by itself.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, Weak};
+use std::sync::{Mutex, OnceLock, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use super::*;
 use crate::base::{Kind, Seqno, Visibility};
 use crate::contract::testing::{Log, context};
-use crate::contract::{Host, Write};
+use crate::contract::{Background, Host, Write};
 use crate::error::Error;
 use crate::vfs::MemoryFs;
 
@@ -28,7 +30,8 @@ struct Writes {
     last: Seqno,
     /// What is to be found again of loads, by their numbers.
     loads: BTreeMap<Seqno, Vec<u8>>,
-    clears: usize,
+    /// How many clears are still to come.
+    left: usize,
 }
 
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl Host for Restless {
     fn sync_log(&self, _: Seqno) -> Result<()> {
         let (engine, visibility) = self.engine();
         let mut writes = self.writes.lock().unwrap();
-        if writes.clears == CLEARS {
+        if writes.left == 0 {
             return Ok(());
         }
         let mut next = writes.last + 1;
@@ -88,7 +91,7 @@ impl Host for Restless {
         engine.as_clear()?.clear(next - 1, next);
         visibility.publish(next);
         writes.last = next;
-        writes.clears += 1;
+        writes.left -= 1;
         Ok(())
     }
 
@@ -109,27 +112,36 @@ impl Host for Restless {
     }
 }
 
+/// A keyspace that was cleared, and is so many times more, with its host.
+fn restless(
+    options: &KeyspaceOptions,
+    clears: usize,
+) -> (Arc<dyn Engine>, Arc<Restless>, Arc<Background>) {
+    let fs = MemoryFs::new();
+    let host = Arc::new(Restless {
+        fs: fs.clone(),
+        options: options.clone(),
+        keyspace: OnceLock::new(),
+        writes: Mutex::new(Writes { last: 2, loads: BTreeMap::new(), left: clears }),
+        seen: Mutex::default(),
+    });
+    let context = context(Arc::new(fs), Arc::clone(&host) as _);
+    let (visibility, background) =
+        (Arc::clone(&context.visibility), Arc::clone(&context.background));
+    let engine = create(options, context).unwrap();
+    host.keyspace.get_or_init(|| (Arc::downgrade(&engine), Arc::clone(&visibility)));
+    engine.apply(&Write { seqno: 1, kind: Kind::Put, key: b"key", value: b"value" });
+    visibility.publish(2);
+    engine.as_clear().unwrap().clear(1, 2);
+    (engine, host, background)
+}
+
 /// Each takes effect at once, and a sync takes its time: what comes meanwhile must not keep the log for ever.
 #[test]
 fn clears_that_keep_coming_are_persisted() {
     for options in [KeyspaceOptions::lsm(), KeyspaceOptions::skip(), KeyspaceOptions::btree()] {
         let kind = options.engine;
-        let fs = MemoryFs::new();
-        let host = Arc::new(Restless {
-            fs: fs.clone(),
-            options: options.clone(),
-            keyspace: OnceLock::new(),
-            writes: Mutex::new(Writes { last: 2, loads: BTreeMap::new(), clears: 0 }),
-            seen: Mutex::default(),
-        });
-        let context = context(Arc::new(fs), Arc::clone(&host) as _);
-        let (visibility, background) =
-            (Arc::clone(&context.visibility), Arc::clone(&context.background));
-        let engine = create(&options, context).unwrap();
-        host.keyspace.get_or_init(|| (Arc::downgrade(&engine), Arc::clone(&visibility)));
-        engine.apply(&Write { seqno: 1, kind: Kind::Put, key: b"key", value: b"value" });
-        visibility.publish(2);
-        engine.as_clear().unwrap().clear(1, 2);
+        let (engine, host, background) = restless(&options, CLEARS);
         engine.settle().unwrap();
         let last = host.writes.lock().unwrap().last;
         assert_eq!((engine.persisted(), engine.oldest_unpersisted()), (last, None), "{kind}");
@@ -140,6 +152,31 @@ fn clears_that_keep_coming_are_persisted() {
             assert_eq!(before.oldest, Some(before.persisted + 1), "{kind}: {seen:?}");
         }
         assert!(seen.iter().all(|seen| seen.replayed.is_ok()), "{kind}: {seen:?}");
+        engine.stop();
+        background.flush.stop();
+        background.compaction.stop();
+    }
+}
+
+/// There may be no end of them.
+#[test]
+fn who_persists_or_compacts_does_not_wait_for_clears_that_come_later() {
+    for options in [KeyspaceOptions::lsm(), KeyspaceOptions::skip(), KeyspaceOptions::btree()] {
+        let kind = options.engine;
+        let (engine, host, background) = restless(&options, usize::MAX);
+        let (sender, done) = mpsc::channel();
+        let waiting = Arc::clone(&engine);
+        let waiting = thread::spawn(move || {
+            waiting.synchronize(&|| Ok(())).unwrap();
+            sender.send("synchronize").unwrap();
+            waiting.compact().unwrap();
+            sender.send("compact").unwrap();
+        });
+        let is_done = [(); 2].map(|()| done.recv_timeout(Duration::from_secs(60)));
+        host.writes.lock().unwrap().left = 0;
+        waiting.join().unwrap();
+        assert_eq!(is_done, [Ok("synchronize"), Ok("compact")], "{kind}");
+        engine.settle().unwrap();
         engine.stop();
         background.flush.stop();
         background.compaction.stop();

@@ -758,10 +758,17 @@ impl Store {
     /// The same, for who has both jobs.
     fn merge_with_memtables(&self, cut: &dyn Fn() -> Result<()>) -> Result<()> {
         cut()?;
-        while self.state.load().clearing.is_some() {
+        let mut state = self.state.load_full();
+        let last = self.cut_up_to(&state);
+        // What comes behind a clear must not be in files before that is in the manifest.
+        while state.clearing.is_some() {
+            // They may come for ever. A later one has taken away what was to be merged.
+            if self.persisted() >= last {
+                return Ok(());
+            }
             self.flush_oldest()?;
+            state = self.state.load_full();
         }
-        let state = self.state.load_full();
         let (frozen, runs) = (&state.memtables.frozen, &state.files.runs);
         let to = newest(frozen, runs).unwrap_or(0);
         // Only then is it known whether a snapshot sees a part of the memtables.
@@ -770,17 +777,20 @@ impl Store {
         if frozen.is_empty() || !is_held {
             self.merge_parts(&state, frozen, runs, true)?;
             // If a clear came meanwhile, the merge was in vain, and nothing has persisted before that has.
-            while self.persisted() < to && self.state.load().clearing.is_some() {
-                self.flush_oldest()?;
-            }
-            return Ok(());
+            return self.flush_up_to(last);
         }
         // What snapshots see in between stays in runs.
-        while self.is_flush_due() {
-            self.flush_oldest()?;
-        }
+        self.flush_up_to(last)?;
         let (state, runs) = self.written_runs();
         self.merge_parts(&state, &[], &runs, true)
+    }
+
+    /// Brings what was cut up to `last` to named files, for who has the flush job.
+    fn flush_up_to(&self, last: Seqno) -> Result<()> {
+        while self.persisted() < last {
+            self.flush_oldest()?;
+        }
+        Ok(())
     }
 
     /// Reads entries of what a reader at `seqno` looks into, newest parts first.

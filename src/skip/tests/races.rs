@@ -1,6 +1,7 @@
 //! What happens at the same time as something else.
 
-use std::sync::atomic::Ordering;
+use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -239,6 +240,55 @@ fn what_is_persisted_stays_so_when_a_clear_comes_meanwhile() {
     drop(flushes);
 }
 
+/// It may come at any moment, and something be written and cut behind it.
+#[test]
+fn what_was_cut_is_persisted_whenever_a_clear_comes() {
+    const ROUNDS: u64 = 20_000;
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let rig = Rig::create(&fs);
+    let flushes = rig.hold_flushes();
+    let last = Mutex::new(0);
+    // As the commit lock does, one after the other.
+    let write = |clears: bool| {
+        let mut last = last.lock().unwrap();
+        *last += 1;
+        match clears {
+            true => Clear::clear(&*rig.store, *last - 1, *last),
+            false => {
+                rig.put(*last, "a");
+                rig.store.cut(*last);
+            }
+        }
+        rig.visibility().publish(*last);
+        *last
+    };
+    let round = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for next in 1..=ROUNDS {
+                while round.load(Ordering::Acquire) < next {
+                    thread::yield_now();
+                }
+                (0..next * 37 % 1024).for_each(|_| hint::spin_loop());
+                write(true);
+                write(false);
+            }
+        });
+        for next in 1..=ROUNDS {
+            let (before, cut) = (rig.store.persisted(), write(false));
+            round.store(next, Ordering::Release);
+            rig.store.synchronize(&no_cut).unwrap();
+            let persisted = rig.store.persisted();
+            assert!(
+                persisted >= cut.max(before),
+                "{persisted} of {cut} in round {next}, {before} before"
+            );
+        }
+    });
+    drop(flushes);
+}
+
+/// Makes so many runs, each of one write, whose numbers follow `before`.
 /// Makes so many runs, each of one write, whose numbers follow `before`.
 fn spill_runs(rig: &Rig, before: u64, count: u64) {
     for seqno in before + 1..=before + count {
