@@ -338,6 +338,16 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
         );
         return Err(Error::corruption(&path.join(LOG), 0, what));
     }
+    let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
+    if logged.max(needed).max(persisted.unwrap_or(0)) > MOST_WRITES {
+        let what = "the last write has a number that not enough others can follow";
+        return Err(Error::corruption(path, 0, what));
+    }
+    let largest = log.as_ref().map_or(0, |log| log.found().largest_number);
+    if !options.read_only && largest >= MOST_SEGMENTS {
+        let what = "a log segment has a number that none can follow";
+        return Err(Error::corruption(&path.join(LOG), 0, what));
+    }
     match recover(options, &shared, &targets, found, log) {
         Ok(Ready { catalog, log, last, report }) => {
             Ok(Opened { shared, catalog, targets, log, last, report, lock })
@@ -384,10 +394,6 @@ fn recover(
     let logged = log.as_ref().map_or(0, |log| log.found().last).max(last_logged(targets));
     let persisted = targets.iter().map(|(_, target)| target.engine.persisted()).max();
     let last = logged.max(persisted.unwrap_or(0));
-    if last > MOST_WRITES {
-        let what = "the last write has a number that not enough others can follow";
-        return Err(Error::corruption(&shared.path, 0, what));
-    }
     let log = match options.read_only {
         true => None,
         false => Some(continue_log(options, shared, &mut catalog, log, logged)?),
@@ -644,11 +650,7 @@ fn continue_log(
 ) -> Result<(Arc<Segments>, Writer)> {
     let dir = shared.path.join(LOG);
     let fs: Arc<LayeredFs> = Arc::clone(&shared.log_files.fs);
-    let largest = log.as_ref().map_or(0, |log| log.found().largest_number);
-    if largest >= MOST_SEGMENTS {
-        return Err(Error::corruption(&dir, 0, "a log segment has a number that none can follow"));
-    }
-    let next = largest + 1;
+    let next = log.as_ref().map_or(0, |log| log.found().largest_number) + 1;
     let layer = options.log_layer;
     let Some(log) = log else {
         fs.create_dir(&dir)?;
@@ -672,11 +674,15 @@ fn continue_log(
     let segment = segments.reopen(end.number, end.capacity)?;
     let is_old = end.version < LOG_VERSION;
     let mut unused = found.unused.clone();
-    let writer = if found.dropped_bytes > 0 || last > found.last || is_old {
+    let mut writer = if found.dropped_bytes > 0 || last > found.last || is_old {
         leave_torn(&segments, segment, end, found, &mut unused, last)?
     } else {
         Writer::resume(Arc::clone(&segments), segment, end.end, last)?
     };
+    let unpromised = before.iter().filter(|read| !read.is_promised).copied().collect::<Vec<_>>();
+    // A new segment's link has left word already.
+    let is_new = writer.segment().number != end.number;
+    writer.leave_word(&unpromised, if is_new { last } else { found.synced })?;
     for (number, len) in unused {
         segments.add_recyclable(number, len);
     }

@@ -65,6 +65,8 @@ bugs! {
     SkipSyncAfterRename,
     /// What recovery has read from the log is not synced before it is shown and the tail is removed. Seen by: crash, with mapped files.
     SkipRecoverySync,
+    /// Recovery leaves no word in the log of what it has made safe. Seen by: flip.
+    SaySafeNowhere,
     /// What recovery reads of the log once more is written over what is there, however it was read. Seen by: faults, over positional files.
     RewriteUnchecked,
     /// What is read of a manifest or of the catalog is not synced before anything is built on it. Seen by: faults.

@@ -22,7 +22,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 
 use super::record::{self, Record, RecordKind};
@@ -61,6 +61,8 @@ pub(crate) struct ReadSegment {
     before: Seqno,
     /// Where its last write ends; marks may follow.
     writes_end: u64,
+    /// Whether a promise lies behind the end.
+    pub(crate) is_promised: bool,
     /// The version of its format.
     pub(crate) version: u32,
 }
@@ -77,7 +79,7 @@ pub(crate) struct Recovered {
     /// The last sequence number of the log.
     pub(crate) last: Seqno,
     /// Up to here the log says that it was synced.
-    synced: Seqno,
+    pub(crate) synced: Seqno,
     /// Bytes of records that are cut off.
     pub(crate) dropped_bytes: u64,
     /// The largest segment number that was ever given to a file that is there, by its name or by its header: a power loss may
@@ -314,11 +316,16 @@ impl Log {
             let known = &self.segments[&number];
             let bytes = self.last_read.bytes(fs, number, known)?;
             let identity = segment::identity(self.database, number);
-            let mut writes_end = end;
+            let (mut writes_end, mut is_promised) = (end, false);
             while let Some(record) = record::parse(&bytes, end as usize, identity) {
+                let Some(fields) = fields(&record).filter(|fields| fields.previous == last) else {
+                    break;
+                };
                 // One that says more was synced than has been read promises that another segment follows.
-                let next = |fields: &Fields<'_>| fields.previous == last && fields.synced <= last;
-                let Some(fields) = fields(&record).filter(next) else { break };
+                is_promised = fields.synced > last;
+                if is_promised {
+                    break;
+                }
                 found.synced = found.synced.max(fields.synced);
                 if fields.count > 0 {
                     let Fields { count, body, .. } = fields;
@@ -332,12 +339,20 @@ impl Log {
                 end += record.len() as u64;
             }
             let &Known { capacity, version, .. } = known;
-            let read = ReadSegment { number, capacity, end, before, last, writes_end, version };
-            found.chain.push(read);
+            found.chain.push(ReadSegment {
+                number,
+                capacity,
+                end,
+                before,
+                last,
+                writes_end,
+                is_promised,
+                version,
+            });
             let follows = |link: &Link| {
                 (link.previous, link.previous_end, link.previous_last) == (number, end, last)
             };
-            let mut later = self.segments.range(number + 1..);
+            let mut later = self.segments.range((Bound::Excluded(number), Bound::Unbounded));
             let next =
                 later.find_map(|(&number, other)| Some((number, other.link.filter(follows)?)));
             let Some((next, link)) = next else { break };

@@ -201,16 +201,22 @@ impl Segments {
 
     /// Opens segment `number` for writing where recovery left it.
     pub(crate) fn reopen(&self, number: u64, capacity: u64) -> Result<Segment> {
+        let segment = self.open_left(number, capacity)?;
+        segment.file.allocate(capacity)?;
+        let mut state = self.lock();
+        state.current_capacity = capacity;
+        state.files.push(Arc::clone(&segment.file));
+        drop(state);
+        Ok(segment)
+    }
+
+    /// Opens a segment that others follow.
+    pub(super) fn open_left(&self, number: u64, capacity: u64) -> Result<Segment> {
         let path = path(&self.dir, number);
         // It may have been made for another layer.
         let is_whole = capacity.is_multiple_of(self.block());
         let layer = if is_whole { self.layer } else { Layer::Positional };
         let file = self.fs.open(&path, Access::Write, layer)?;
-        file.allocate(capacity)?;
-        let mut state = self.lock();
-        state.current_capacity = capacity;
-        state.files.push(Arc::clone(&file));
-        drop(state);
         Ok(Segment { number, identity: identity(self.database, number), capacity, file })
     }
 
@@ -501,7 +507,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 }
 
 /// The first sector of a new segment: its header, and zeros over the link of the file's earlier life.
-fn front(database: u64, number: u64, capacity: u64) -> [u8; SECTOR] {
+pub(super) fn front(database: u64, number: u64, capacity: u64) -> [u8; SECTOR] {
     let mut bytes = [0; SECTOR];
     bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header(database, number, capacity));
     bytes

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use super::record::{self, RecordKind};
 use super::segment::{self, SEGMENT_HEADER};
 use super::{AppendError, Log, Segments, Writer};
-use crate::base::Seqno;
+use crate::base::{Seqno, varint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::RecoveryMode;
 use crate::vfs::{
@@ -102,6 +103,21 @@ impl Setup {
         let point = self.writer.sync_point().unwrap();
         point.run().unwrap();
         self.writer.synced(&point).unwrap();
+    }
+
+    /// Goes on where `log` ends, as an opening does.
+    fn resume(self, log: &Log) -> Self {
+        let Self { layer, fs, .. } = self;
+        log.sync(&fs, DIR.as_ref()).unwrap();
+        let found = log.found();
+        let segments = segments(&fs, layer, found.largest_number + 1);
+        let (end, before) = found.chain.split_last().unwrap();
+        let segment = segments.reopen(end.number, end.capacity).unwrap();
+        let mut writer =
+            Writer::resume(Arc::clone(&segments), segment, end.end, found.last).unwrap();
+        let unpromised = before.iter().filter(|read| !read.is_promised).copied();
+        writer.leave_word(&unpromised.collect::<Vec<_>>(), found.synced).unwrap();
+        Self { layer, fs, segments, writer: writer.with_tail() }
     }
 
     /// Goes on behind what `log` found, in a new segment, with the number after `last`.
@@ -214,6 +230,90 @@ fn damage_below_what_was_synced_is_an_error() {
             }
         }
     });
+}
+
+/// A kill leaves records that say of nothing that it is safe; the opening makes them so.
+#[test]
+fn damage_to_what_recovery_has_synced_is_an_error() {
+    everywhere(|mut log| {
+        log.append(1..=3, 100);
+        log.writer.flush().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let end = found.found().end().end;
+        let log = log.resume(&found);
+        log.writer.finish().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        assert_eq!((found.found().last, found.found().synced), (3, 3));
+        // The second of three.
+        log.fs.corrupt(&path(1), end - 180, 1).unwrap();
+        let error = recover(&log.fs, 1, RecoveryMode::Strict).err().expect("it is damaged");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    });
+}
+
+#[test]
+fn recovery_promises_what_follows_a_segment() {
+    everywhere(|mut log| {
+        log.append(1..=20, LARGE);
+        log.writer.flush().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let log = log.resume(&found);
+        let last = log.writer.segment().number;
+        assert_eq!(log.writer.first_in_use(), last);
+        log.writer.finish().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let (end, before) = found.found().chain.split_last().unwrap();
+        assert!(before.len() > 1 && before.iter().all(|read| read.is_promised));
+        assert!(!end.is_promised);
+        for number in 2..=last {
+            let fs = log.fs.fork();
+            fs.remove(&path(number)).unwrap();
+            let error = recover(&fs, 1, RecoveryMode::Strict).err().expect("it is missing");
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+        }
+    });
+}
+
+#[test]
+fn a_segment_that_nothing_follows_yet_gets_its_promise_after_recovery_too() {
+    everywhere(|mut log| {
+        log.append(1..=3, 100);
+        log.writer.flush().unwrap();
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let log = log.go_on(&found, 3);
+        // The process is killed when the second segment has its link.
+        let found = recover(&log.fs, 1, RecoveryMode::Strict).unwrap();
+        let mut log = log.resume(&found);
+        assert_eq!((log.writer.segment().number, log.writer.first_in_use()), (2, 1));
+        log.append([4], 100);
+        log.sync();
+        assert_eq!(log.writer.first_in_use(), 2);
+        log.fs.remove(&path(2)).unwrap();
+        let error = recover(&log.fs, 1, RecoveryMode::Strict).err().expect("the promise is broken");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    });
+}
+
+/// There is no number behind it, and it names itself as the one in front of it.
+#[test]
+fn the_segment_with_the_largest_number_there_is_ends_the_log() {
+    let (number, capacity) = (u64::MAX, 4096);
+    let fs = MemoryFs::new();
+    let mut bytes = segment::front(DATABASE, number, capacity)[..SEGMENT_HEADER as usize].to_vec();
+    let start = record::begin(&mut bytes);
+    bytes.extend([0, 0, 0]);
+    varint::put(&mut bytes, number);
+    let end = bytes.len() as u64 + 1;
+    varint::put(&mut bytes, end);
+    let identity = segment::identity(DATABASE, number);
+    record::seal(&mut bytes, start, RecordKind::Link, 1, identity, SEGMENT_HEADER);
+    assert_eq!(bytes.len() as u64, end);
+    bytes.resize(capacity as usize, 0);
+    fs.write_file(&path(number), &bytes).unwrap();
+    for mode in [RecoveryMode::Strict, RecoveryMode::Tolerant] {
+        let found = recover(&fs, number, mode).unwrap();
+        assert_eq!((found.found().chain.len(), found.found().end().end), (1, end));
+    }
 }
 
 #[test]

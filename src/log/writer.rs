@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use super::reader::ReadSegment;
 use super::record::{self, HEADER, MAX_PAYLOAD, RecordKind};
 use super::segment::{SEGMENT_HEADER, Segment, Segments};
 use super::tail::Tail;
@@ -393,11 +394,38 @@ impl Writer {
         self.synced = point.last;
         point.left.iter().try_for_each(|left| promise(left, point.last))?;
         self.left.drain(..point.left.len());
+        self.mark()
+    }
+
+    /// Leaves a mark of what is known to be safe, if there is room for one.
+    fn mark(&mut self) -> Result<()> {
         if self.end() + 2 * MARK <= self.segment.capacity {
             self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// Leaves word of what recovery has made safe from power loss, so that damage to it is never taken for a torn tail: a promise in
+    /// each of the segments in front that has none, `unpromised`, oldest first, and a mark if the log does not say more than that
+    /// all up to `said` is safe. Nothing is lost if there is no space for it.
+    pub(crate) fn leave_word(&mut self, unpromised: &[ReadSegment], said: Seqno) -> Result<()> {
+        if planted(Bug::SaySafeNowhere) {
+            return Ok(());
+        }
+        let mut waiting = Vec::new();
+        for read in unpromised {
+            let segment = self.segments.open_left(read.number, read.capacity)?;
+            let left = Left { segment, end: read.end, last: read.last };
+            if left.last < self.synced {
+                unless_full(promise(&left, self.synced))?;
+            } else {
+                // Nothing is to be promised of what follows it yet.
+                waiting.push(left);
+            }
+        }
+        self.left.splice(..0, waiting);
+        if said < self.synced { unless_full(self.mark()) } else { Ok(()) }
     }
 
     fn end(&self) -> u64 {
@@ -450,6 +478,14 @@ impl Writer {
             bytes.extend_from_slice(part);
         }
         record::seal(bytes, start, kind, first, self.segment.identity, offset);
+    }
+}
+
+/// What only leaves word of something need not be done on a disk that is full.
+fn unless_full(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Error::NoSpace { .. }) => Ok(()),
+        done => done,
     }
 }
 

@@ -135,8 +135,9 @@ impl Sample {
         let (fs, contents, mut versions) = made(setting.seed);
         // Another order of threads, and another identity; sizes that are the same, or files would have other names.
         let mut seeds = (0_u32..).map(|number| choices::mix(setting.seed, ("another", number)));
-        let another = seeds.find(|&seed| is_small(seed) == is_small(setting.seed));
-        let mut others = files_of(&made(another.expect("half of all are")).0);
+        let history = |seed| (is_small(seed), is_killed(seed));
+        let another = seeds.find(|&seed| history(seed) == history(setting.seed));
+        let mut others = files_of(&made(another.expect("a quarter of all are")).0);
         let files = files_of(&fs).into_iter().map(|(name, bytes)| {
             let records = members(setting.engines).zip(1..).find_map(|(member, id)| {
                 let is_in = name.starts_with(&format!("keyspaces/{id}/"));
@@ -196,6 +197,13 @@ struct Maker {
     contents: Contents,
     dice: Dice,
     versions: Versions,
+    /// What is asked for each commit.
+    durability: Durability,
+}
+
+/// Whether the database of this seed was killed before it was closed: what it has in the log was made safe by the opening only.
+fn is_killed(seed: u64) -> bool {
+    seed % 2 == 1
 }
 
 /// The last two versions of each file, by name.
@@ -206,10 +214,14 @@ impl Maker {
         let (fs, dice) = (MemoryFs::new(), Dice::new(setting.seed));
         let db = Some(open(setting, &fs, 0));
         let (contents, versions) = Default::default();
-        let mut maker = Self { setting, fs, db, contents, dice, versions };
+        let durability = Durability::Sync;
+        let mut maker = Self { setting, fs, db, contents, dice, versions, durability };
         maker.work(state);
         let fs = match state {
             State::Closed => {
+                if is_killed(setting.seed) {
+                    maker.kill();
+                }
                 maker.close();
                 maker.fs.clone()
             }
@@ -235,6 +247,12 @@ impl Maker {
 
     fn close(&mut self) {
         self.db.take().expect("the database is open").close().expect("it closes");
+    }
+
+    /// The process is killed, and another one opens the database.
+    fn kill(&mut self) {
+        self.fs = self.fs.fork();
+        self.db = Some(open(self.setting, &self.fs, 2));
     }
 
     fn work(&mut self, state: State) {
@@ -272,6 +290,9 @@ impl Maker {
         self.put_small(&["skip", "skip-unlogged"], 4);
         self.persist(&MEMBERS.map(|member| member.name));
         self.put_small(&LOGGED, 10);
+        if state == State::Closed && is_killed(self.setting.seed) {
+            self.durability = Durability::Os;
+        }
         self.put_huge(segments(self.setting.engines, state));
         self.put_small(&LOGGED, 20);
     }
@@ -293,9 +314,9 @@ impl Maker {
         names.iter().filter(move |name| members(engines).any(|member| member.name == **name))
     }
 
-    /// Puts values, or deletes where there is none, with one synced commit.
+    /// Puts values, or deletes where there is none, with one commit.
     fn commit(&mut self, changes: Vec<(&str, String, Option<Vec<u8>>)>) {
-        let mut batch = self.db().batch().durability(Durability::Sync);
+        let mut batch = self.db().batch().durability(self.durability);
         for (name, key, value) in changes {
             let keyspace = self.db().open_keyspace(name).expect("it was made");
             match &value {
