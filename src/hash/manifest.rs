@@ -109,11 +109,15 @@ impl Manifest {
     }
 
     /// Records a change, durable on return; ids below `next_id` are given out. If it is refused, nothing has
-    /// changed. After another error it is unknown whether the change will be there at the next opening.
+    /// changed: a forged manifest may leave no numbers for more files. After another error it is unknown whether the change will be there at the next opening.
     pub(crate) fn record(&mut self, edit: &Edit, next_id: u64) -> Result<(), AppendError> {
         let Log::Open(log) = &mut self.log else {
             unreachable!("only a writable database changes its manifest")
         };
+        if next_id > MOST_IDS {
+            let what = "there are as many numbers as there can be";
+            return Err(AppendError::Refused(Error::corruption(log.path(), 0, what)));
+        }
         let bytes = edit.encode(next_id);
         let mut next = self.contents.clone();
         next.apply(&bytes).expect("an edit made here is valid");
@@ -254,6 +258,21 @@ mod tests {
         again.make_writable(&fs, dir).unwrap();
         again.record(&Edit { removed: vec![2], ..Edit::default() }, 9).unwrap();
         assert!(Manifest::open(&*fs, dir, 8).is_err(), "of another database");
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_recorded() {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+        let dir = Path::new("/k");
+        fs.create_dir(dir).unwrap();
+        let mut manifest = Manifest::create(&fs, dir, 7).unwrap();
+        manifest.record(&Edit { persisted: 5, ..Edit::default() }, MOST_IDS).unwrap();
+        let more = Edit { persisted: 6, added: vec![segment(MOST_IDS, 0)], ..Edit::default() };
+        let error = manifest.record(&more, MOST_IDS + 1).unwrap_err();
+        assert!(matches!(error, AppendError::Refused(Error::Corruption { .. })), "{error:?}");
+        let again = Manifest::open(&*fs, dir, 7).unwrap();
+        assert_eq!(again.contents, manifest.contents);
+        assert_eq!(again.contents.persisted, 5);
     }
 
     #[test]

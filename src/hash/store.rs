@@ -410,6 +410,8 @@ impl Store {
     fn flush(&self, sealed: &Sealed, job: &mut Job) -> Result<()> {
         // The files may be there, and needed.
         lock(&self.files).check_known()?;
+        // The next put would do it, which may never come.
+        lock(&self.writer).drop_superseded(self.place());
         let mut added = Vec::new();
         let written = sealed.segments.iter().try_for_each(|segment| {
             added.push(segment.write_to_file(&self.home)?);

@@ -213,8 +213,9 @@ impl Store {
         self.segments_in_files().into_iter().find(is_due)
     }
 
-    /// The segment that is worth most to reclaim, if any is worth it.
-    fn victim(&self) -> Option<Arc<Segment>> {
+    /// The segment that is worth most to reclaim, if any is worth it; or many short ones, oldest first, of which one is to become: if
+    /// each went by itself, and memory is so scarce that the tail is written out at once, as many would be there as before.
+    fn victims(&self) -> Vec<Arc<Segment>> {
         let obstacles = self.obstacles();
         let mut segments = self.segments_in_files();
         let written: u64 = segments.iter().map(|segment| segment.figures.written()).sum();
@@ -224,15 +225,22 @@ impl Store {
         segments.retain(|segment| !segment.figures.reclaiming.stands(&obstacles));
         let share_of =
             |segment: &Arc<Segment>| share(segment.figures.dead(), segment.figures.written());
-        let worst = segments.iter().max_by(|a, b| share_of(a).total_cmp(&share_of(b)))?;
+        let worst = segments.iter().max_by(|a, b| share_of(a).total_cmp(&share_of(b)));
         let least = if much_is_dead { LEAST_DEAD_SHARE } else { DEAD_SHARE };
-        if share_of(worst) >= least {
-            return Some(Arc::clone(worst));
+        if let Some(worst) = worst.filter(|worst| share_of(worst) >= least) {
+            return vec![Arc::clone(worst)];
         }
-        let short = lock(&self.writer).segment_units() / 8;
-        let mut shorts = segments.iter().filter(|segment| segment.used() < short);
-        let oldest = shorts.next()?;
-        (shorts.count() + 1 >= MANY_SHORT).then(|| Arc::clone(oldest))
+        let full = lock(&self.writer).segment_units();
+        segments.retain(|segment| segment.used() < full / 8);
+        if segments.len() < MANY_SHORT {
+            return Vec::new();
+        }
+        let mut together = 0;
+        segments.retain(|segment| {
+            together += segment.used();
+            together <= full / 2
+        });
+        segments
     }
 
     /// Whether a checkpoint is worth it: for the next opening, or to forget tombstones.
@@ -302,7 +310,7 @@ impl Store {
         self.is_deferred_due()
             || self.unmeasured().is_some()
             || self.unresolved().is_some()
-            || self.victim().is_some()
+            || !self.victims().is_empty()
             || self.is_checkpoint_due()
             || self.are_tombstones_due()
     }
@@ -392,9 +400,9 @@ impl Store {
             return self.write_checkpoint();
         }
         let unresolved = self.unresolved();
-        let victim = if reclaims || unresolved.is_none() { self.victim() } else { None };
-        if let Some(victim) = victim {
-            self.reclaim(&victim)?;
+        let victims = if reclaims || unresolved.is_none() { self.victims() } else { Vec::new() };
+        if !victims.is_empty() {
+            victims.iter().try_for_each(|victim| self.reclaim(victim))?;
             // Emptied segments wait for what was moved out of them.
             // Those that wait for a tail that is sealed already do not count: a tail for each would be as short again.
             let first_unsealed = lock(&self.writer).first_unsealed();
@@ -688,13 +696,15 @@ impl Store {
         let mut records = Records::new(Arc::clone(victim));
         let most = much(MOVED.0, MOVED.1) as usize;
         let mut moved = 0;
-        while let Some((at, record)) = records.next()? {
+        loop {
             // They are written with the tail, which writers wait for.
             if moved >= most {
                 self.jobs.valve().pass(std::mem::take(&mut moved));
                 self.jobs.stop_if_told()?;
             }
             self.wait_for_memory()?;
+            // It is checked now, and copied at once.
+            let Some((at, record)) = records.next()? else { break };
             loop {
                 match self.move_record(victim, at, &record)? {
                     Err(obstacle) => return Ok(obstacle),

@@ -28,6 +28,8 @@ use crate::budget::Budget;
 
 /// Places of records up to so many units are used again.
 const REUSED_UNITS: usize = 1024;
+/// Memory for so many superseded records is kept for those that come next.
+const KEPT_SUPERSEDED: usize = 1024;
 
 /// A record that a newer one of the same key has superseded, both in memory when it was noticed.
 struct Superseded {
@@ -311,6 +313,10 @@ impl Writer {
                 self.give_back(entry.address(), old_segment.0);
             }
         }
+        // A large batch may have had very many.
+        if self.superseded.is_empty() && self.superseded.capacity() > KEPT_SUPERSEDED {
+            self.superseded.shrink_to(KEPT_SUPERSEDED);
+        }
     }
 
     /// The record at `address` of segment `id` is needed by nobody: if that is the tail, its place is used again.
@@ -325,6 +331,12 @@ impl Writer {
             }
             self.free[units].push(at);
         }
+    }
+
+    /// The bytes of memory that superseded records take.
+    #[cfg(test)]
+    pub(crate) fn superseded_memory(&self) -> usize {
+        self.superseded.capacity() * size_of::<Superseded>()
     }
 
     /// Whether there are such records, or will be when more is published.
