@@ -400,8 +400,10 @@ impl Committer {
         let firsts: Vec<Result<Seqno>> =
             queued.iter().map(|other| self.append(pen, &Writes::Many(&other.writes))).collect();
         let group = queued.iter().map(|other| (Writes::Many(&other.writes), other.durability));
-        let asked = own.into_iter().chain(group);
-        let durability = asked.filter_map(|(writes, asked)| effective(asked, &writes)).max();
+        // What was refused asks for nothing: what is there without it may wait, as it did before.
+        let asked = own.into_iter().zip(&own_first).chain(group.zip(&firsts));
+        let appended = asked.filter(|(_, first)| first.is_ok()).map(|(asked, _)| asked);
+        let durability = appended.filter_map(|(writes, asked)| effective(asked, &writes)).max();
         if let Err(error) = self.write_group(pen, durability) {
             for other in &queued {
                 let is_hidden = planted(Bug::AcknowledgeForLeader);

@@ -154,7 +154,9 @@ impl Fs for LayeredFs {
     }
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
-        self.layered(layer, Access::Write, |raw| self.inner.create(path, raw))
+        self.layered(layer, Access::Write, |raw| {
+            self.right.exercise(|| self.inner.create(path, raw))
+        })
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

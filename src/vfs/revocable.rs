@@ -38,7 +38,7 @@ impl Right {
     }
 
     /// Makes a change, if there is the right to; `Closed` if not.
-    pub(super) fn exercise(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn exercise<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.process != std::process::id() {
             return Err(Error::Closed);
         }

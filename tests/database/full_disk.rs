@@ -1,11 +1,14 @@
-//! A disk that is really full, under a log that is mapped: an error, and no signal.
+//! A disk that is really full, under a log that is mapped: an error, and no signal. And one that has no space for what has been
+//! reserved, as where files are copied on write: an error, and no end of all writes.
 //!
 //! The parent starts this test binary again as the child, in a mount of its own with a small file system.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use turbidite::{Database, EngineKind, ErrorKind, KeyspaceOptions, Layer};
+use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, Times};
+use turbidite::{Database, Durability, EngineKind, ErrorKind, KeyspaceOptions, Layer};
 
 use crate::setup::options;
 
@@ -83,6 +86,36 @@ fn fill_with(db: &Database, engine: EngineKind) {
         keyspace.delete(number.to_be_bytes()).unwrap();
     }
     println!("{written} writes with engine {engine}, then {error}");
+}
+
+/// What is refused for want of space leaves the log as it was, whatever waits in it.
+#[test]
+fn a_write_behind_one_that_there_is_no_space_for_yet_is_only_refused() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let open = || {
+        let builder = Database::builder("/db").log_layer(Layer::Positional).manual_log_flush();
+        builder.file_system(Arc::new(faults.clone())).open().unwrap()
+    };
+    let db = open();
+    let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+    keyspace.put_with("buffered", "value", Durability::Buffered).unwrap();
+    let full = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
+    faults.arm(Fault { name_contains: ".log".into(), times: Times::Always, ..full });
+    // More than is left of the segment: what waits is written out first.
+    for _ in 0..2 {
+        let error = keyspace.put("large", vec![1; 200_000]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    }
+    faults.disarm();
+    keyspace.put("later", "value").unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open();
+    let keyspace = db.open_keyspace("main").unwrap();
+    assert_eq!(keyspace.get("large").unwrap(), None);
+    for key in ["buffered", "later"] {
+        assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(&b"value"[..]), "{key}");
+    }
 }
 
 #[test]

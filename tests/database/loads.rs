@@ -2,6 +2,8 @@
 //! that was promised.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, Fs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{Database, Durability, EngineKind, ErrorKind, KeyspaceOptions, Result};
@@ -202,4 +204,30 @@ fn every_power_cut_leaves_a_prefix(engine: EngineKind) {
     }
     let shown = problems.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
     assert!(problems.is_empty(), "{} of {} operations:\n{shown}", problems.len(), fs.operations());
+}
+
+/// Somebody else may have opened the database since, who gives the same numbers to files.
+#[test]
+fn a_load_that_is_under_way_when_the_database_is_closed_makes_no_more_files() {
+    const COUNT: u32 = 20_000;
+    let records = || (0..COUNT).map(|number| (number.to_be_bytes(), [7; 1000]));
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let db = open(Arc::new(faults.clone())).unwrap();
+    let loaded = &db.keyspace(NAMES[0], KeyspaceOptions::lsm()).unwrap();
+    let slow = Effect::Delay(Duration::from_millis(300));
+    faults.arm(Fault { name_contains: ".table".into(), ..Fault::new(Operation::Sync, slow) });
+    thread::scope(|scope| {
+        let loading = scope.spawn(|| loaded.load_sorted(records()));
+        while faults.fired() == 0 {
+            thread::yield_now();
+        }
+        db.close().unwrap();
+        let db = open(Arc::new(faults.clone())).unwrap();
+        let created = faults.calls(Operation::Create);
+        assert_eq!(loading.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(faults.calls(Operation::Create), created, "it has made a file");
+        let keyspace = db.open_keyspace(NAMES[0]).unwrap();
+        assert_eq!(keyspace.load_sorted(records()).unwrap(), u64::from(COUNT));
+        assert_eq!(keyspace.count().unwrap(), u64::from(COUNT));
+    });
 }
