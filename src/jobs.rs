@@ -262,18 +262,14 @@ impl Jobs {
     /// The trouble that one of `works` is in while another thread is at it; `Poisoned` if a job has ended by a panic; `Closed`
     /// if the engine stops.
     pub(crate) fn take_over(&self, work: Work, works: &[Work]) -> Result<Running<'_>> {
-        self.lock().of(work).waiting += 1;
-        let free = self.wait(|status| status.of(work).is_free(), works);
-        let mut status = match free {
-            Ok(status) => status,
-            Err(error) => {
-                self.lock().of(work).waiting -= 1;
-                return Err(error);
-            }
-        };
+        let mut status = self.lock();
+        status.of(work).waiting += 1;
+        let (mut status, free) = self.wait(status, |status| status.of(work).is_free(), works);
         let panic = status.panic();
         let progress = status.of(work);
+        // Under the same lock: who is at it, and sees to what is due afterwards, must not find anybody waiting who has given up.
         progress.waiting -= 1;
+        free?;
         self.stop_if_told()?;
         panic.map_or(Ok(()), Err)?;
         progress.called = true;
@@ -354,23 +350,24 @@ impl Jobs {
     /// # Errors
     /// The trouble that one of `works` is in meanwhile; `Closed` if the engine stops.
     pub(crate) fn wait_until(&self, done: impl Fn(&Status) -> bool, works: &[Work]) -> Result<()> {
-        self.wait(|status| done(status), works).map(drop)
+        self.wait(self.lock(), |status| done(status), works).1
     }
 
-    fn wait(
-        &self,
+    /// The same, with the status as it is then.
+    fn wait<'a>(
+        &'a self,
+        mut status: MutexGuard<'a, Status>,
         done: impl Fn(&mut Status) -> bool,
         works: &[Work],
-    ) -> Result<MutexGuard<'_, Status>> {
-        let mut status = self.lock();
+    ) -> (MutexGuard<'a, Status>, Result<()>) {
         while !done(&mut status) {
-            if let Some(trouble) = works.iter().find_map(|&work| status.trouble_of(work)) {
-                return Err(trouble);
+            let trouble = works.iter().find_map(|&work| status.trouble_of(work));
+            if let Err(error) = trouble.map_or_else(|| self.stop_if_told(), Err) {
+                return (status, Err(error));
             }
-            self.stop_if_told()?;
             status = self.changed.wait(status).unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(status)
+        (status, Ok(()))
     }
 
     /// Waits until readers may see all up to `seqno`: snapshots that are taken from then on see all of it.

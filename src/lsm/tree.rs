@@ -875,7 +875,9 @@ impl Engine for Tree {
         self.persist()?;
         // What failed before may succeed now.
         self.jobs.forget_trouble(Work::Upkeep);
-        let compacting = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
+        let compacting = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep]);
+        // A job that came while this waited was not taken up.
+        let compacting = compacting.inspect_err(|_| self.schedule_compaction())?;
         let finished = self.compact_everything();
         drop(compacting);
         // What became due meanwhile was not taken up.

@@ -34,6 +34,8 @@ pub(crate) struct TableCursor {
     block: BlockCursor,
     /// Which block `block` has.
     loaded: Option<usize>,
+    /// What stands in the file of that block, if the cursor has it by itself.
+    copy: Option<View>,
     /// What a seek that was [approached](EntryCursor::approach) has found out so far.
     target: Option<Target>,
     ahead: ReadAhead,
@@ -70,6 +72,7 @@ impl TableCursor {
             table,
             block: BlockCursor::new(),
             loaded: None,
+            copy: None,
             target: None,
             ahead: ReadAhead::new(mode),
             run: None,
@@ -110,7 +113,8 @@ impl TableCursor {
     /// The contents of a block, from where they are cheapest.
     fn fetch(&mut self, block: usize) -> Result<View> {
         self.ahead.step(block);
-        if let Some(bytes) = self.table.lent_block(block, self.ahead.use_of_block())? {
+        if let Some((bytes, copy)) = self.table.lent_block(block, self.ahead.use_of_block())? {
+            self.copy = copy;
             if !self.run_has(block) {
                 self.announce(block);
             }
@@ -188,8 +192,8 @@ impl TableCursor {
     /// The block that is loaded, with what stands in the file: it was checked when it was loaded.
     fn stored_block(&self) -> Option<StoredBlock<'_>> {
         let range = self.table.parts.index.range(self.loaded?);
-        let stored = match (&self.table.lent, &self.run) {
-            (Some(lent), _) => lent.view(range),
+        let stored = match (&self.copy, &self.run) {
+            (Some(copy), _) => copy.clone(),
             (None, Some(Run { start, bytes: Some(bytes), .. })) => {
                 bytes.slice((range.start - start) as usize..(range.end - start) as usize)
             }
@@ -201,7 +205,7 @@ impl TableCursor {
     /// Is outside, without a block.
     fn leave(&mut self) {
         self.block.clear();
-        self.loaded = None;
+        (self.loaded, self.copy) = (None, None);
     }
 
     /// Gives the damage its place; the cursor is outside from then on.

@@ -429,20 +429,29 @@ impl Table {
             + self.cached.as_ref().map_or(0, |cached| cached.memory())
     }
 
-    /// The contents of a block of a file that lends its bytes; `None` if it does not.
-    pub(super) fn lent_block(&self, block: usize, used: Used) -> Result<Option<View>> {
+    /// The contents of a block of a file that lends its bytes, and, for copies, what stands in the file; `None` if it does not lend them.
+    pub(super) fn lent_block(
+        &self,
+        block: usize,
+        used: Used,
+    ) -> Result<Option<(View, Option<View>)>> {
         let Some(lent) = &self.lent else { return Ok(None) };
         if used == Used::Again && !lent.is_plain(block) {
-            return self.block(block).map(Some);
+            return Ok(Some((self.block(block)?, None)));
         }
         if block + 1 < self.parts.index.len() {
             // What a scan needs of the next block before it comes to an entry.
             lent.prefetch(self.parts.index.range(block + 1), Within::Any);
         }
         let stored = lent.view(self.parts.index.range(block));
-        let is_trusted = lent.is_plain(block) && used != Used::InCopies;
-        let plain = if is_trusted { stored } else { self.admit(&stored, block)? };
-        self.content(plain, block).map(Some)
+        // It may be long until it is copied: what is checked is what is copied then.
+        let copy = (used == Used::InCopies).then(|| View::from(stored.to_vec()));
+        let plain = match &copy {
+            Some(copy) => self.admit(copy, block)?,
+            None if lent.is_plain(block) => stored,
+            None => self.admit(&stored, block)?,
+        };
+        Ok(Some((self.content(plain, block)?, copy)))
     }
 
     /// The contents of a block, from the cache or the file; kept in the cache.
