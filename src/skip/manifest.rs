@@ -96,8 +96,8 @@ impl Manifest {
         self.next_id - 1
     }
 
-    /// Records which files there are, durable on return. If it is refused, nothing has changed. After another error it is
-    /// unknown whether the change will be there at the next opening.
+    /// Records which files there are, durable on return. If it is refused, nothing has changed: a forged manifest may leave no
+    /// numbers for more files. After another error it is unknown whether the change will be there at the next opening.
     pub(super) fn record(
         &mut self,
         persisted: Seqno,
@@ -106,6 +106,10 @@ impl Manifest {
         let Log::Open(log) = &mut self.log else {
             unreachable!("only a writable database changes its manifest")
         };
+        if self.next_id > MOST_IDS {
+            let what = "there are as many numbers as there can be";
+            return Err(AppendError::Refused(Error::corruption(log.path(), 0, what)));
+        }
         let next = Contents { persisted, next_id: self.next_id, parts };
         let bytes = next.encode();
         debug_assert_eq!(Contents::decode(&bytes).as_ref(), Some(&next));
@@ -165,6 +169,7 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::MemoryFs;
 
     fn part(id: u64, is_base: bool, after: Seqno, to: Seqno) -> PartMeta {
         PartMeta { id, len: 1000 * id, records: 10 * id, is_base, after, to }
@@ -177,6 +182,21 @@ mod tests {
         let bytes = contents.encode();
         assert_eq!(Contents::decode(&bytes), Some(contents));
         (0..bytes.len()).for_each(|cut| assert_eq!(Contents::decode(&bytes[..cut]), None));
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_recorded() {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+        let dir = Path::new("/k");
+        fs.create_dir(dir).unwrap();
+        let mut manifest = Manifest::create(&fs, dir, 7).unwrap();
+        manifest.pass_over(MOST_IDS - 1);
+        manifest.record(5, Vec::new()).unwrap();
+        let more = PartMeta { id: manifest.take_id(), ..part(1, true, 0, 6) };
+        let error = manifest.record(6, vec![more]).unwrap_err();
+        assert!(matches!(error, AppendError::Refused(Error::Corruption { .. })), "{error:?}");
+        let again = Manifest::open(&*fs, dir, 7).unwrap();
+        assert_eq!((&again.contents, again.contents.persisted), (&manifest.contents, 5));
     }
 
     #[test]
