@@ -538,13 +538,18 @@ fn numbered(number: usize) -> Vec<u8> {
     value
 }
 
-/// Puts without a pause, some of them safe when they return, while compactions run beside each other: until there have been some.
+/// Puts without a pause, some of them safe when they return, while compactions run beside each other: until there have been some, and
+/// there are two levels, which comes late where threads are slow.
 fn overwrite(fs: &MemoryFs, threads: usize) -> Acknowledged {
     let db = open(Arc::new(fs.clone()), threads);
     let keyspace = db.keyspace(NAME, options()).unwrap();
     let (mut done, mut dice) = (Acknowledged::default(), Dice::new(threads as u64));
+    let is_enough = || {
+        let stats = keyspace.stats();
+        stats.compactions > 3 && stats.levels.len() > 1
+    };
     for number in 0..90_000 {
-        if number >= 9000 && keyspace.stats().compactions > 3 {
+        if number >= 9000 && is_enough() {
             break;
         }
         let key = dice.roll(KEYS);
@@ -557,8 +562,7 @@ fn overwrite(fs: &MemoryFs, threads: usize) -> Acknowledged {
             done.safe.push((fs.operations(), number + 1));
         }
     }
-    let stats = keyspace.stats();
-    assert!(stats.compactions > 3 && stats.levels.len() > 1, "{stats:?}");
+    assert!(is_enough(), "{:?}", keyspace.stats());
     done
 }
 
