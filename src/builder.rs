@@ -277,7 +277,7 @@ impl DatabaseBuilder {
     /// a block cache above it, for other numbers out of their limits, for
     /// impossible sizes of the log's layer or names of reducers, and for page caches larger than half of the budget;
     /// `Unsupported` if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is
-    /// changed. After `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
+    /// changed, but for that of files of a sorted load that only the log knows of. After `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(mut self) -> Result<Database> {
         self.0.path = self.0.fs.absolute(&self.0.path)?;
         self.0.check_memory()?;

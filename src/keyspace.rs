@@ -417,7 +417,7 @@ impl Keyspace {
     /// it.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`.
+    /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`; `Unsupported` in a skip keyspace whose reducer is not registered.
     pub fn persist(&self) -> Result<()> {
         self.database.check_writable()?;
         let cut = || self.database.cut(&self.open.target);

@@ -133,10 +133,12 @@ pub enum RecoveryMode {
     /// synced and was torn by a crash is cut off and [reported](crate::RecoveryReport).
     #[default]
     Strict,
-    /// The log is cut off at the first damage, whatever it was, and the bytes dropped are
+    /// The log is cut off at the first record that is damaged or missing, and the bytes dropped are
     /// [reported](crate::RecoveryReport). What is left of the log is a prefix of the commit order. A keyspace that
     /// had persisted more than that keeps what it has persisted: it is then ahead of the others, and a batch over
     /// several keyspaces may be there in some of them only. Numbers go on above the largest that is left.
+    /// A segment of the log that has another length than it was made with, a damaged header, or the first one that is needed gone, is an error
+    /// all the same.
     Tolerant,
 }
 

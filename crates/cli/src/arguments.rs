@@ -93,7 +93,7 @@ impl DatabaseArguments {
     /// Opens for reading; nothing is created or changed.
     pub(crate) fn open_to_read(&self) -> Result<Database> {
         self.must_exist()?;
-        Ok(self.builder().read_only(true).create(false).open()?)
+        self.open(self.builder().read_only(true).create(false))
     }
 
     /// The same; `None` if a process has it open for writing.
@@ -119,12 +119,24 @@ impl DatabaseArguments {
     /// Opens for writing; a missing database is an error.
     pub(crate) fn open_to_change(&self, log: &LogArguments) -> Result<Database> {
         self.must_exist()?;
-        Ok(log.apply(self.builder())?.publish_status(true).create(false).open()?)
+        self.open(log.apply(self.builder())?.publish_status(true).create(false))
     }
 
     /// Opens for writing and creates the database if it is missing.
     pub(crate) fn open_or_create(&self, log: &LogArguments) -> Result<Database> {
-        Ok(log.apply(self.builder())?.publish_status(true).create(true).open()?)
+        self.open(log.apply(self.builder())?.publish_status(true).create(true))
+    }
+
+    /// Opens it, and tells what tolerant recovery has dropped: writes that had been safe may be among that.
+    fn open(&self, builder: DatabaseBuilder) -> Result<Database> {
+        let database = builder.open()?;
+        let dropped = database.recovery().dropped_bytes;
+        if dropped > 0 && self.recovery == Recovery::Tolerant {
+            anstream::eprintln!(
+                "turbidite: note: the log was cut off: {dropped} bytes of records were dropped"
+            );
+        }
+        Ok(database)
     }
 
     fn builder(&self) -> DatabaseBuilder {

@@ -59,7 +59,8 @@ fn who_interrupts_a_torture_hears_what_it_has_tried() {
         let mut line = String::new();
         err.read_line(&mut line).unwrap();
         assert!(line.starts_with("turbidite: 0."), "{line}");
-        let interrupt = ["-INT", "--", &format!("-{}", run.id())];
+        // Some who end a process after a while tell its group, too.
+        let interrupt = ["-INT", "--", &format!("-{}", run.id()), &run.id().to_string()];
         assert!(Command::new("kill").args(interrupt).status().unwrap().success());
         let last = Run::of(run.wait_with_output().unwrap()).json().pop().unwrap();
         assert_eq!(last["violations"], 0, "{last}");
@@ -134,6 +135,11 @@ fn torture_refuses_what_it_does_not_know() {
     }
     let error = place.run(&["torture", "replay", "model/3/all/tape"]).bad(2);
     assert!(error.contains("unknown file layer \"tape\""), "{error}");
+    let error = place.run(&["torture", "replay", "3/all/mmap"]).bad(2);
+    assert!(error.contains("one begins with crash, faults, "), "{error}");
+    let behind = ["torture", "crash", "--from", "99999999", "--engine", "btree", "--seeds", "1"];
+    let error = place.run(&behind).bad(2);
+    assert!(error.contains("is behind the last boundary of crash/1/btree/mmap, "), "{error}");
     let error = place.run(&["torture", "replay", "kill/3/all/mmap"]).bad(2);
     assert!(error.contains("up to chance"), "{error}");
     let error = place.run(&["torture", "crash", "--file", "tape"]).bad(2);

@@ -6,12 +6,14 @@ use std::io::Write;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use turbidite::Layer;
 use turbidite_torture::{Engines, Report, Setting, Violation, setting, watch, workers};
 
@@ -25,6 +27,8 @@ const ALL: &str = "all";
 const MOST_TOLD: usize = 20;
 /// A line about how far it is, so often.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Signals that come within this time are one: it may be sent to the process and to its group.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 /// How long it lasts if nothing is said.
 const MINUTES: f64 = 1.0;
 
@@ -142,13 +146,21 @@ impl Course {
     }
 }
 
-/// What becomes true when the process is asked to end, as by Ctrl-C, so that it tells what it has done by then. Who asks twice does not wait for that.
+/// What becomes true when the process is asked to end, as by Ctrl-C, so that it tells what it has done by then. Who asks again later
+/// does not wait for that.
 fn stopped_by_signals() -> Result<Arc<AtomicBool>> {
     let is_stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_stopped))?;
-        flag::register(signal, Arc::clone(&is_stopped))?;
-    }
+    let (mut signals, stopped) = (Signals::new([SIGINT, SIGTERM])?, Arc::clone(&is_stopped));
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut first = None;
+        for signal in signals.forever() {
+            let first: &mut Instant = first.get_or_insert_with(Instant::now);
+            if first.elapsed() > ONE_SIGNAL {
+                low_level::exit(128 + signal);
+            }
+            stopped.store(true, Ordering::Relaxed);
+        }
+    })?;
     Ok(is_stopped)
 }
 

@@ -99,7 +99,16 @@ impl Crash {
         };
         self.course.run_and_shorten(
             "crash",
-            |setting, clock| Ok(crash::run(setting, effort, |case| clock.goes_on(case))),
+            |setting, clock| {
+                let report = crash::run(setting, effort, |case| clock.goes_on(case));
+                if report.operations < self.from.into() && report.violations.is_empty() {
+                    let (from, last) = (self.from, report.operations);
+                    return Err(Failure::usage(format!(
+                        "--from {from} is behind the last boundary of crash/{setting}, {last}"
+                    )));
+                }
+                Ok(report)
+            },
             |violation| crash::shorten(violation, SHORTENING),
         )
     }
@@ -340,7 +349,13 @@ impl Replay {
                     "what `{mode}` does is up to chance: try its seed again with `torture {mode} --seed`"
                 )));
             }
-            _ => return Err(Failure::usage(format!("{:?} is not the name of a case", self.case))),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "{:?} is not the name of a case: one begins with crash, faults, flip, model or linear, as \
+                     crash/7/all/mmap/1200/keep-only:3 does",
+                    self.case
+                )));
+            }
         })
     }
 }
