@@ -425,7 +425,16 @@ impl Writer {
             }
         }
         self.left.splice(..0, waiting);
-        if said < self.synced { unless_full(self.mark()) } else { Ok(()) }
+        if said >= self.synced {
+            return Ok(());
+        }
+        let before = self.buffer.bytes.len();
+        let marked = self.mark();
+        if matches!(marked, Err(Error::NoSpace { .. })) && !self.unflushed {
+            // It has not been written, and is no reason to tell somebody later that there is no space.
+            self.buffer.bytes.truncate(before);
+        }
+        unless_full(marked)
     }
 
     fn end(&self) -> u64 {

@@ -88,7 +88,7 @@ impl LayeredFs {
         Self { inner, caches: Mutex::default(), right: Arc::default() }
     }
 
-    /// From now on no file is removed or renamed through it, and nothing that blocks or pages hold back reaches one that was opened
+    /// From now on no file is made, removed or renamed through it, and nothing that blocks or pages hold back reaches one that was opened
     /// through it: that gives [`Error::Closed`], and to drop such files loses what was not flushed. Waits for changes that are under
     /// way. Open files of the layers that hold back nothing are as ever. To be called before somebody else may open the files.
     pub fn revoke(&self) {

@@ -89,11 +89,14 @@ pub(crate) struct DatabaseArguments {
     recovery: Recovery,
 }
 
+/// What becomes of the end of a log that tolerant recovery drops, if the database is opened for writing.
+const CUT_OFF: &str = "were cut off, with the writes that they had";
+
 impl DatabaseArguments {
     /// Opens for reading; nothing is created or changed.
     pub(crate) fn open_to_read(&self) -> Result<Database> {
         self.must_exist()?;
-        self.open(self.builder().read_only(true).create(false))
+        self.open(self.builder().read_only(true).create(false), "are passed over")
     }
 
     /// The same; `None` if a process has it open for writing.
@@ -119,21 +122,21 @@ impl DatabaseArguments {
     /// Opens for writing; a missing database is an error.
     pub(crate) fn open_to_change(&self, log: &LogArguments) -> Result<Database> {
         self.must_exist()?;
-        self.open(log.apply(self.builder())?.publish_status(true).create(false))
+        self.open(log.apply(self.builder())?.publish_status(true).create(false), CUT_OFF)
     }
 
     /// Opens for writing and creates the database if it is missing.
     pub(crate) fn open_or_create(&self, log: &LogArguments) -> Result<Database> {
-        self.open(log.apply(self.builder())?.publish_status(true).create(true))
+        self.open(log.apply(self.builder())?.publish_status(true).create(true), CUT_OFF)
     }
 
-    /// Opens it, and tells what tolerant recovery has dropped: writes that had been safe may be among that.
-    fn open(&self, builder: DatabaseBuilder) -> Result<Database> {
+    /// Opens it, and tells what tolerant recovery leaves out: writes that had been safe may be among that.
+    fn open(&self, builder: DatabaseBuilder, what_becomes_of_it: &str) -> Result<Database> {
         let database = builder.open()?;
         let dropped = database.recovery().dropped_bytes;
         if dropped > 0 && self.recovery == Recovery::Tolerant {
             anstream::eprintln!(
-                "turbidite: note: the log was cut off: {dropped} bytes of records were dropped"
+                "turbidite: note: {dropped} bytes at the end of the log {what_becomes_of_it}"
             );
         }
         Ok(database)

@@ -478,7 +478,17 @@ mod tests {
                 let logs = sample.files.iter().filter(|file| file.kind() == ".log");
                 let (prepared, used): (Vec<_>, Vec<_>) = logs.partition(|file| file.is_prepared);
                 let wanted = segments(sample.setting.engines, state);
-                assert_eq!((used.len(), prepared.len()), (wanted, 2 - wanted));
+                // One more may have been prepared in time. And engines that persist all when they are closed may let go of the first one.
+                let most_prepared = 2 - wanted + usize::from(state == State::Unclosed);
+                assert!(
+                    (2 - wanted..=most_prepared).contains(&prepared.len()),
+                    "{engines}, {state}"
+                );
+                let persists = [EngineKind::Hash, EngineKind::Btree]
+                    .iter()
+                    .any(|&one| ENGINES.into_iter().all(|other| engines.or(other) == one));
+                let least = if state == State::Closed && persists { 1 } else { wanted };
+                assert!((least..=wanted).contains(&used.len()), "{engines}, {state}");
             }
         }
     }

@@ -100,12 +100,9 @@ impl Crash {
         self.course.run_and_shorten(
             "crash",
             |setting, clock| {
-                let report = crash::run(setting, effort, |case| clock.goes_on(case));
+                let mut report = crash::run(setting, effort, |case| clock.goes_on(case));
                 if report.operations < self.from.into() && report.violations.is_empty() {
-                    let (from, last) = (self.from, report.operations);
-                    return Err(Failure::usage(format!(
-                        "--from {from} is behind the last boundary of crash/{setting}, {last}"
-                    )));
+                    report.count("settings that end before --from", 1);
                 }
                 Ok(report)
             },
