@@ -110,6 +110,11 @@ impl Trouble {
         )
     }
 
+    /// Whether reads give what was there before.
+    fn is_staleness(self) -> bool {
+        matches!(self, Self::Call { effect: Effect::Stale, .. })
+    }
+
     /// Whether the errno, if there is one, says that there is no room.
     fn is_want_of_space(self) -> bool {
         let is_one = |errno| [Errno::Raw(28), Errno::Raw(122), Errno::Raw(27)].contains(&errno);
@@ -593,7 +598,12 @@ impl Run {
         // Behind what was synced a damaged log ends where the damage is.
         let is_damaged = self.trouble.is_some_and(Trouble::is_damage) && self.faulty.fired() > 0;
         let is_killed = cut == PowerCut::KeepAll && !is_damaged;
-        let found = self.history.find(state, usize::MAX, promised.needed(is_killed));
+        let mut needed = promised.needed(is_killed);
+        if is_damaged && self.trouble.is_some_and(Trouble::is_staleness) {
+            // Where the log is what it was before, it does not say what was synced since either.
+            needed = needed.of_files();
+        }
+        let found = self.history.find(state, usize::MAX, needed);
         let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
         // From here on the history is what was found.
         let all = ([self.history.commits(); PARTS], self.history.written_now());

@@ -456,6 +456,15 @@ impl From<[usize; PARTS]> for Needed {
     }
 }
 
+impl Needed {
+    /// What must be there without the log.
+    #[must_use]
+    pub fn of_files(mut self) -> Self {
+        self.commits[LOGGED] = 0;
+        Self { written: Default::default(), ..self }
+    }
+}
+
 impl Promise {
     /// What must be there after a kill, or after power loss.
     #[must_use]
