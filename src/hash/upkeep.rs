@@ -4,7 +4,8 @@
 //! - *Resolving* a segment: where the index has several records with the hash of one of its records, their keys are
 //!   read, at depth, and older versions that nobody sees are taken out of the index.
 //! - *Reclaiming* a segment: the records that are still indexed are moved to the tail, and the segment is removed
-//!   once all that was written until then is in files. Never more than one segment's live records are there twice.
+//!   once all that was written until then is in files. Short segments are moved together, and become one. Never more than what
+//!   a segment holds is there twice.
 //! - A *tombstone* is forgotten when no older version of its key is indexed, and when the checkpoint that is loaded at
 //!   the next opening was begun after that was seen: no older version can come back then.
 
