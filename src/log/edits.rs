@@ -256,7 +256,7 @@ impl EditLog {
         let identity = identity(kind.name, database, number);
         let path = path(dir, kind.name, number);
         let unfinished = path.with_extension("tmp");
-        let write = || -> Result<Vec<u8>> {
+        let write = || -> Result<(Vec<u8>, Arc<dyn File>)> {
             if fs.kind(&unfinished)?.is_some() {
                 fs.remove(&unfinished)?;
             }
@@ -270,14 +270,15 @@ impl EditLog {
             if !planted(Bug::SkipSyncBeforeRename) {
                 file.sync()?;
             }
-            Ok(bytes)
+            Ok((bytes, file))
         };
-        let bytes = write().map_err(AppendError::Refused)?;
+        let (bytes, created) = write().map_err(AppendError::Refused)?;
         fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
         if !planted(Bug::SkipSyncAfterRename) {
             fs.sync_dir(dir).map_err(unknown)?;
         }
-        let file = fs.open(&path, Access::Write, Layer::Positional).map_err(unknown)?;
+        // Opened anew only for errors to name it as it is called now: that this fails must not make anything unknown.
+        let file = fs.open(&path, Access::Write, Layer::Positional).unwrap_or(created);
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
         Ok(Self {
@@ -528,6 +529,26 @@ mod tests {
             assert_eq!(Error::from(refused).kind(), ErrorKind::Invalid);
             let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
             assert_eq!(found.edits.len(), if number == 1 { 2 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn edits_go_on_in_a_new_file_that_could_not_be_opened_anew() {
+        for errno in [5, 24] {
+            let fs = MemoryFs::new();
+            fs.create_dir(dir()).unwrap();
+            let faults = FaultFs::new(Arc::new(fs.clone()));
+            let mut log =
+                EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
+            faults.arm(Fault::new(Operation::Open, Effect::Fail(Errno::Raw(errno))));
+            for number in 0..200_usize {
+                let edit = [number as u8; 1000];
+                log.append(&edit, || edit.to_vec()).unwrap();
+                let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
+                assert_eq!(found.edits.last().unwrap_or(&found.snapshot), &edit, "{errno}");
+            }
+            assert!(log.number > 2 && faults.fired() == 1, "{} {}", log.number, faults.fired());
+            reopened(&fs);
         }
     }
 
