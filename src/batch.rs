@@ -138,7 +138,7 @@ impl Batch {
     }
 
     /// Commits the writes. An empty batch with [`Durability::Sync`] makes all earlier writes survive power
-    /// loss; with another durability it does nothing.
+    /// loss that are in the log; with another durability it does nothing.
     ///
     /// # Errors
     /// `Invalid` if a write that was added is too large, the batch is, a keyspace is another database's, or a value is not

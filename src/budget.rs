@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | memtables, with memory that waits for the next ones | up to 3/8 | writers are slowed down, then wait for a flush |
 //! | page caches of file layers and of B+ trees | as much as the user gives them; up to 1/2 with indexes of hash keyspaces | a larger one is refused |
-//! | indexes of hash keyspaces, with tombstones that are to be forgotten | what page caches leave of 1/2, of which 1/64 is for deletes | they grow no more: writes wait for places in them, or are refused |
+//! | indexes of hash keyspaces, with tombstones that are to be forgotten | what page caches leave of 1/2, and 1/16 at least; of which 1/64 is for deletes | they grow no more: writes wait for places in them, or are refused |
 //! | inner nodes that B+ trees keep beside the block cache | up to 1/8 of what is left, of which a tree takes no more than it leaves to others | they are looked up in the block cache |
 //! | open tables (index, filter) | up to 7/8 of what is left then | tables not lately used are closed |
 //! | block cache | what the others leave | blocks are evicted |
@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use crate::base::pages::{PAGE, Pages};
@@ -34,6 +34,8 @@ const CHUNKS: usize = 8;
 
 /// Of the memory for indexes this part of all memory is for tombstones: what is full must take deletes.
 const INDEXES_FOR_DELETES: usize = 64;
+/// This part of all memory is for indexes however much page caches have.
+const INDEXES_AT_LEAST: usize = 16;
 
 /// How many chunks are got ready ahead of memtables that grow.
 const READY: usize = 4;
@@ -53,6 +55,8 @@ pub(crate) struct Budget {
     used_by_memtables: AtomicUsize,
     used_by_indexes: AtomicUsize,
     page_caches: AtomicUsize,
+    /// Whether all keyspaces that there were have been opened.
+    is_open: AtomicBool,
     used_by_nodes: AtomicUsize,
     /// No more than one memtable takes, and all memtables have room for.
     spare: Spare,
@@ -94,7 +98,8 @@ impl PageMemory {
     /// The part of a page cache that takes `bytes`.
     ///
     /// # Errors
-    /// `Invalid` if page caches would take more than half of the budget.
+    /// `Invalid` if page caches would take more than half of the budget; together with indexes, but for those that there were when the
+    /// database was opened.
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Self> {
         let mut memory = Self { budget: Arc::clone(budget), bytes: 0 };
         memory.resize(bytes)?;
@@ -104,7 +109,8 @@ impl PageMemory {
     /// Makes it the part of a page cache that takes `bytes`. After an error, which is that of
     /// [`new`](Self::new), it is what it was.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<()> {
-        let most = (self.budget.total / 2).saturating_sub(self.budget.indexes_used());
+        let indexes = self.budget.indexes_beside_page_caches();
+        let most = (self.budget.total / 2).saturating_sub(indexes);
         let used = &self.budget.page_caches;
         let sum = |used: usize| (used - self.bytes).saturating_add(bytes);
         let fits = |used| Some(sum(used)).filter(|&sum| sum <= most || bytes <= self.bytes);
@@ -114,8 +120,8 @@ impl PageMemory {
                  may take half together with indexes of {} bytes: give fewer pages, or a budget of at least {} bytes",
                 sum(used),
                 self.budget.total,
-                self.budget.indexes_used(),
-                sum(used).saturating_add(self.budget.indexes_used()).saturating_mul(2)
+                indexes,
+                sum(used).saturating_add(indexes).saturating_mul(2)
             ))
         })?;
         self.bytes = bytes;
@@ -147,6 +153,7 @@ impl Budget {
             used_by_memtables: AtomicUsize::new(0),
             used_by_indexes: AtomicUsize::new(0),
             page_caches: AtomicUsize::new(0),
+            is_open: AtomicBool::new(false),
             used_by_nodes: AtomicUsize::new(0),
             spare: Spare::default(),
         }
@@ -239,10 +246,22 @@ impl Budget {
         self.used_by_indexes.load(Ordering::Relaxed)
     }
 
+    /// From now on page caches have room beside indexes only.
+    pub(crate) fn opened(&self) {
+        self.is_open.store(true, Ordering::Relaxed);
+    }
+
+    /// What indexes take of the part that page caches have with them. While a database is opened that is nothing: its page caches have had their
+    /// room beside the indexes that there were when they were chosen, and an index may have grown since. After a kill it has entries for what is
+    /// superseded, too.
+    fn indexes_beside_page_caches(&self) -> usize {
+        if self.is_open.load(Ordering::Relaxed) { self.indexes_used() } else { 0 }
+    }
+
     /// Bytes that indexes of hash keyspaces may take yet.
     pub(crate) fn indexes_left(&self) -> usize {
-        let most = self.total / 2 - self.page_caches().min(self.total / 4);
-        most.saturating_sub(self.indexes_used())
+        let most = (self.total / 2).saturating_sub(self.page_caches());
+        most.max(self.total / INDEXES_AT_LEAST).saturating_sub(self.indexes_used())
     }
 
     /// The same for what is not deleted: the last bytes are for that.
@@ -395,6 +414,33 @@ mod tests {
         all.into_iter().for_each(|own| budget.give_nodes(own));
         assert_eq!((budget.nodes_used(), budget.for_reads()), (0, reads));
         assert!(!budget.take_nodes(0, most) && !budget.take_nodes(most, 1));
+    }
+
+    #[test]
+    fn the_parts_are_no_more_than_the_whole() {
+        for page_caches in [0, 1, 4, 7, 8] {
+            let budget = Arc::new(Budget::new(16 << 20));
+            budget.opened();
+            let _cache = PageMemory::new(&budget, page_caches << 20).unwrap();
+            budget.resize_index(0, budget.indexes_left());
+            assert!(budget.indexes_used() >= budget.total / 16);
+            let others = budget.page_caches() + budget.indexes_used();
+            assert!(others + budget.memtables <= budget.total / 16 * 15, "{page_caches} MiB");
+        }
+    }
+
+    #[test]
+    fn page_caches_are_given_again_beside_indexes_that_have_grown() {
+        let budget = Arc::new(Budget::new(16 << 20));
+        budget.resize_index(0, 6 << 20);
+        let there = PageMemory::new(&budget, 8 << 20).unwrap();
+        assert_eq!(budget.indexes_left(), 0);
+        budget.opened();
+        let error = PageMemory::new(&budget, 1).unwrap_err().to_string();
+        assert!(error.contains("indexes of 6291456 bytes"), "{error}");
+        drop(there);
+        assert!(PageMemory::new(&budget, 3 << 20).is_err());
+        PageMemory::new(&budget, 2 << 20).unwrap();
     }
 
     #[test]

@@ -276,7 +276,8 @@ impl DatabaseBuilder {
     /// `Locked` if somebody has it open; `NewerFormat`; `Corruption`; `Invalid` for a budget below 8 MiB, for
     /// a block cache above it, for other numbers out of their limits, for
     /// impossible sizes of the log's layer or names of reducers, and for page caches larger than half of the budget;
-    /// `Unsupported` if the file system does not offer the log's layer; `Io`, `NoSpace`. Damage is found before anything is
+    /// `Unsupported` if the file system does not offer the log's layer or that of a keyspace, or if a keyspace has a compression that is not compiled
+    /// in: open it where it was, and choose another one for the keyspace there; `Io`, `NoSpace`. Damage is found before anything is
     /// changed, but for that of files of a sorted load that only the log knows of. After `Io` or `NoSpace` a part of the recovery may have been done, and the next opening goes on with it.
     pub fn open(mut self) -> Result<Database> {
         self.0.path = self.0.fs.absolute(&self.0.path)?;

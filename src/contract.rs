@@ -83,7 +83,8 @@ pub(crate) trait Host: Send + Sync {
     fn sync_log(&self, seqno: Seqno) -> Result<()>;
     /// An engine has persisted further; log segments may be free.
     fn persisted(&self);
-    /// Why what the engine has in memory is not written to files, or that it is again.
+    /// Why what the engine has in memory is not written to files, or that it is again. Called by one thread at a time, which holds a lock of the
+    /// engine's jobs.
     fn trouble(&self, trouble: Option<Error>);
     /// A background job failed in a way that retrying cannot mend: writes are refused from now on.
     fn poison(&self, error: &Error);
@@ -128,6 +129,35 @@ pub(crate) struct Context {
     /// The database's lock, until it is closed: who lends bytes of a file that is written again holds on to it, so that nobody else
     /// writes to it while they are read.
     pub(crate) lock: Weak<LockGuard>,
+}
+
+impl Context {
+    /// Makes the directory of a new engine, and empties it of what an interrupted creation has left, on whatever engine.
+    ///
+    /// # Errors
+    /// `Invalid` if anything else is there: who has put it there wants it kept.
+    pub(crate) fn make_directory(&self) -> Result<()> {
+        self.fs.create_dir(&self.dir)?;
+        let names = self.fs.list(&self.dir)?;
+        if let Some(other) = names.iter().find(|name| !is_of_an_engine(name)) {
+            return Err(Error::Invalid(format!(
+                "{} is not a file of a keyspace, and is where a new one is to be made: move it away",
+                self.dir.join(other).display()
+            )));
+        }
+        names.iter().try_for_each(|name| self.fs.remove(&self.dir.join(name)))
+    }
+}
+
+/// Whether engines give their files such names: manifests, and what has a number, or is the only one of its kind.
+fn is_of_an_engine(name: &str) -> bool {
+    let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    let (stem, kind) = name.split_once('.').unwrap_or((name, ""));
+    match stem.strip_prefix("manifest-") {
+        Some(number) => is_number(number) && matches!(kind, "" | "tmp"),
+        None if kind.is_empty() => matches!(stem, "tree" | "probe"),
+        None => is_number(stem) && matches!(kind, "table" | "values" | "data" | "index" | "sorted"),
+    }
 }
 
 /// An index structure that keeps one keyspace.

@@ -279,7 +279,8 @@ impl Database {
     /// checksums, orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
     ///
     /// # Errors
-    /// Only if it cannot be run, as `Io` when too many files are open, and `Closed`; what is wrong with the data is in the report.
+    /// Only if it cannot be run: `Io` when too many files are open, `Io` and `NoSpace` if what was written cannot be handed to the log's files, and `Closed`;
+    /// what is wrong with the data is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.inner.verify()
     }
@@ -291,7 +292,7 @@ impl Database {
     }
 
     /// Closes the database: all writes are made to survive power loss, background work is stopped, the lock
-    /// is released. Other handles give `Closed` from then on.
+    /// is released. Other handles give `Closed` from then on, or, to those who write, what they gave before, if that was `Poisoned` or `ReadOnly`.
     ///
     /// A cursor or iterator that stands in a B+ tree over mapped files shows bytes of the file: if there still is one, or a
     /// read that another thread is in the middle of, the lock is released when it is dropped.
@@ -816,7 +817,8 @@ impl Inner {
         self.check_open()?;
         let mut report = VerifyReport::default();
         report.files += 1;
-        if let Err(problem) = self.verify_catalog_and_log(&mut report) {
+        let written = self.written_log()?;
+        if let Err(problem) = self.verify_catalog_and_log(written, &mut report) {
             report.problems.push(problem);
         }
         self.check_verified(&report)?;
@@ -835,9 +837,13 @@ impl Inner {
         other.map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
-    /// Reads the catalog and the log, which may grow meanwhile, and checks that all that was committed before
-    /// is there.
-    fn verify_catalog_and_log(&self, report: &mut VerifyReport) -> Result<()> {
+    /// Reads the catalog and the log, which may grow meanwhile, and checks that all up to `written` is there, or, if nobody writes it,
+    /// all that was synced.
+    fn verify_catalog_and_log(
+        &self,
+        written: Option<Seqno>,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
         let _upkeep = lock(&self.log_upkeep);
         let (fs, path) = (&*self.shared.fs, &self.shared.path);
         let found = {
@@ -848,15 +854,14 @@ impl Inner {
         if found.state.floor == 0 {
             return Ok(());
         }
-        // What is being written behind `written` may look like damage, and must not be taken for it.
-        let (written, mode) = match self.flushed_log()? {
-            Some(written) => (written, RecoveryMode::Tolerant),
-            None => (0, RecoveryMode::Strict),
-        };
         let dir = path.join("log");
         let (database, floor) = (self.shared.database, found.state.floor);
-        let log = Log::open(fs, &dir, database, floor, mode, |_| true)?;
-        let found = log.found();
+        // What is being written behind `written` may look like damage, and must not be taken for it.
+        let log = match written {
+            Some(_) => Log::open_segments(fs, &dir, database, floor)?,
+            None => Log::open(fs, &dir, database, floor, RecoveryMode::Strict, |_| true)?,
+        };
+        let (found, written) = (log.found(), written.unwrap_or(0));
         report.files += found.chain.len() as u64;
         report.bytes += found.chain.iter().map(|read| read.end).sum::<u64>();
         if found.last < written {
@@ -867,11 +872,18 @@ impl Inner {
         Ok(())
     }
 
-    /// The last number in the log, all of which can be read from its files; `None` if nobody writes it.
-    fn flushed_log(&self) -> Result<Option<Seqno>> {
-        let mut pen = self.committer().pen()?;
+    /// Writes the log out. Gives the last number up to which all must be in its segments; `None` if nobody writes it.
+    fn written_log(&self) -> Result<Option<Seqno>> {
+        let committer = self.committer();
+        let mut pen = committer.pen()?;
         let Some(writer) = pen.log() else { return Ok(None) };
-        writer.write_out()?;
+        // Of a log in an unknown state nothing is touched.
+        if committer.check_poison().is_err() {
+            return Ok(Some(writer.synced_up_to()));
+        }
+        writer
+            .write_out()
+            .map_err(|error| committer.failed_append(AppendError::of_write(error)))?;
         Ok(Some(writer.last()))
     }
 }
@@ -1365,15 +1377,17 @@ mod tests {
         let db = Database::builder("/db").file_system(Arc::new(faults.clone())).open().unwrap();
         let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
         let (mut written, mut refused) = (0, 0);
-        for (operation, name) in [
-            (Operation::Create, ".log"),
-            (Operation::Open, ".log"),
-            (Operation::Rename, ".log"),
-            (Operation::Allocate, ".log"),
-            (Operation::SyncDir, "log"),
+        let too_many = Errno::Raw(24);
+        for (operation, name, effect) in [
+            (Operation::Create, ".log", Effect::Fail(too_many)),
+            (Operation::Open, ".log", Effect::Fail(too_many)),
+            (Operation::Rename, ".log", Effect::Fail(too_many)),
+            (Operation::Rename, ".log", Effect::FailDone(Errno::Raw(5))),
+            (Operation::Allocate, ".log", Effect::Fail(too_many)),
+            (Operation::SyncDir, "log", Effect::Fail(too_many)),
         ] {
             // Those that were prepared are used up; then there is none to be had.
-            let fault = Fault::new(operation, Effect::Fail(Errno::Raw(24)));
+            let fault = Fault::new(operation, effect);
             faults.arm(Fault { name_contains: name.into(), times: Times::Always, ..fault });
             for key in 0..40_u32 {
                 let (bytes, value) = (key.to_be_bytes(), vec![operation as u8; 200_000]);

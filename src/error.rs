@@ -37,7 +37,8 @@ pub enum ErrorKind {
     /// An earlier failure left memory and disk possibly apart; reads go on, writes are refused until
     /// the database is opened again.
     Poisoned,
-    /// The disk, quota or file size limit is exhausted; writes resume when space returns.
+    /// The disk, quota or file size limit is exhausted; writes resume when space returns. File systems that write elsewhere what is written again, as
+    /// btrfs and ZFS, may say so when it is unknown what they have of the log, which is `Poisoned`.
     NoSpace,
     /// The database was closed.
     Closed,

@@ -296,11 +296,10 @@ impl Jobs {
         let progress = status.of(work);
         let is_news = progress.trouble.take().is_some() && work == Work::Flush;
         progress.forgotten += 1;
-        let trouble = status.trouble_of(work);
-        drop(status);
         if is_news {
-            self.host.trouble(trouble);
+            self.host.trouble(status.trouble_of(work));
         }
+        drop(status);
         self.changed.notify_all();
     }
 
@@ -318,12 +317,11 @@ impl Jobs {
             return;
         }
         progress.trouble = trouble.map(|error| (Some(job.number), error));
-        let trouble = status.trouble_of(Work::Flush);
-        drop(status);
-        // Nobody else waits for upkeep.
+        // Nobody else waits for upkeep. What is told last is what there is: nobody else changes it meanwhile.
         if job.work == Work::Flush {
-            self.host.trouble(trouble);
+            self.host.trouble(status.trouble_of(Work::Flush));
         }
+        drop(status);
         self.notify();
     }
 

@@ -413,7 +413,7 @@ impl Keyspace {
 
     /// Writes all that is in memory to the keyspace's own files, which survive power loss, and so frees the
     /// part of the log it needed. If it has the log, all that was committed before the last of these writes, to whatever
-    /// keyspace, survives with them. A skip keyspace merges them into its sorted file then: it reads and writes all of
+    /// keyspace that has it, survives with them. A skip keyspace merges them into its sorted file then: it reads and writes all of
     /// it.
     ///
     /// # Errors

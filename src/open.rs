@@ -486,7 +486,15 @@ fn create_path(options: &DatabaseOptions) -> Result<()> {
     let (fs, path) = (&*options.fs, &options.path);
     let is_there = fs.kind(path)?.is_some();
     fs.create_dir(path)?;
-    if let Err(error) = probe(&options.fs, path, options.log_layer) {
+    // Who creates the same database at this moment probes it, too, and the lock is for one of us.
+    let is_contested = |error: &Error| {
+        let among = [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists];
+        matches!(error, Error::Io { source, .. } if among.contains(&source.kind()))
+    };
+    let probed = probe(&options.fs, path, options.log_layer);
+    if let Err(error) =
+        probed.or_else(|error| if is_contested(&error) { Ok(()) } else { Err(error) })
+    {
         if !is_there && let Err(left) = fs.remove_dir(path) {
             log::warn!("an empty directory stays behind: {left}");
         }
@@ -552,6 +560,7 @@ fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String
         }
         targets.push((entry.name.clone(), Target::new(id, entry.options.logged, engine)));
     }
+    shared.budget.opened();
     Ok(targets)
 }
 

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::AtomicU64;
 
+/// Not so on all processors of 32 bits.
+const _: () = assert!(align_of::<u64>() == align_of::<AtomicU64>());
+
 /// `count` words of zero. Pages that are never touched cost nothing.
 pub(crate) fn zeroed(count: usize) -> Box<[AtomicU64]> {
     let words = Box::into_raw(vec![0u64; count].into_boxed_slice());
-    // SAFETY: `AtomicU64` has the size, the alignment and all values of `u64`, and the box has no other owner.
+    // SAFETY: `AtomicU64` has the size and all values of `u64`, and the alignment here, and the box has no other owner.
     unsafe { Box::from_raw(words as *mut [AtomicU64]) }
 }
 

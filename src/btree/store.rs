@@ -184,10 +184,7 @@ impl Store {
         // Where there is no memory for the cache, nothing is made.
         let memory = memory_for(&context, options)?;
         let (fs, dir) = (&*context.fs, &context.dir);
-        fs.create_dir(dir)?;
-        for name in fs.list(dir)? {
-            fs.remove(&dir.join(name))?;
-        }
+        context.make_directory()?;
         let page_size = options.page_size() as usize;
         writer::create(fs, dir, context.layer, context.identity, page_size)?;
         fs.sync_dir(dir)?;

@@ -23,6 +23,7 @@ use super::record::UNIT;
 use super::scan::Scan;
 use super::segment::{Found, Home, Records, Segment};
 use super::slots::{CurrentSlots, MOST_SLOTS, Slots};
+use super::upkeep::BYTES_PER_ENTRY;
 use super::writer::{Place, Put, Sealed, Writer};
 use crate::base::Kind;
 use crate::base::hash::hash64;
@@ -98,10 +99,7 @@ impl Store {
     /// creation left.
     pub(crate) fn create(context: Context) -> Result<Arc<Self>> {
         let home = home(&context);
-        home.fs.create_dir(&home.dir)?;
-        for name in home.fs.list(&home.dir)? {
-            home.fs.remove(&home.dir.join(name))?;
-        }
+        context.make_directory()?;
         let manifest = Manifest::create(&home.fs, &home.dir, context.identity)?;
         Ok(Self::new(context, home, manifest, 0))
     }
@@ -115,7 +113,9 @@ impl Store {
         let contents = manifest.contents.clone();
         let checkpoint =
             contents.checkpoint.map(|meta| Checkpoint::open(&home, meta)).transpose()?;
-        let expected = checkpoint.as_ref().map_or(0, Checkpoint::entries);
+        // A file may claim to be of any length, and indexes grow.
+        let most = context.budget.indexes_left() / BYTES_PER_ENTRY;
+        let expected = checkpoint.as_ref().map_or(0, Checkpoint::entries).min(most as u64);
         let store = Self::new(context, home, manifest, expected);
         let covered = contents.checkpoint.map_or(0, |checkpoint| checkpoint.covers);
         let segments: Vec<_> = contents
@@ -537,7 +537,7 @@ impl Engine for Store {
         known.extend(checkpoint);
         for name in self.home.fs.list(&self.home.dir)? {
             let path = self.home.dir.join(&name);
-            if (name.ends_with(".data") || name.ends_with(".index")) && !known.contains(&path) {
+            if is_own(&name) && !known.contains(&path) {
                 remove_leftover(&*self.home.fs, &path)?;
             }
         }
@@ -813,4 +813,9 @@ fn no_segment(home: &Home) -> Error {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+/// Whether a file is a segment or a checkpoint, by its name.
+fn is_own(name: &str) -> bool {
+    let number = name.strip_suffix(".data").or_else(|| name.strip_suffix(".index"));
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }

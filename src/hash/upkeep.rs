@@ -66,7 +66,7 @@ const CHECKPOINTS_FOR_ROOM: u32 = 3;
 /// tombstones.
 const FULL_INDEX: f64 = 0.75;
 /// What an entry takes, about.
-const BYTES_PER_ENTRY: usize = 17;
+pub(super) const BYTES_PER_ENTRY: usize = 17;
 /// Unresolved segments from which on writers are slowed down, and by how much for each.
 const UNRESOLVED: usize = 4;
 const PRESSURE_OF_UNRESOLVED: usize = 60;

@@ -16,6 +16,8 @@ const LONG: Duration = Duration::from_secs(600);
 #[derive(Default)]
 struct Told {
     troubles: Mutex<Vec<Option<ErrorKind>>>,
+    /// What is done first when something is told the next time.
+    first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     poisoned: AtomicUsize,
 }
 
@@ -27,6 +29,8 @@ impl Host for Told {
         unreachable!("the engine does that")
     }
     fn trouble(&self, trouble: Option<Error>) {
+        let first = self.first.lock().unwrap().take();
+        first.into_iter().for_each(|first| first());
         self.troubles.lock().unwrap().push(trouble.map(|error| error.kind()));
     }
     fn poison(&self, _: &Error) {
@@ -166,6 +170,29 @@ fn what_a_try_found_before_trouble_was_forgotten_is_not_told() {
     });
     assert_eq!((outcome, tries.into_inner()), (Some(()), 2));
     assert_eq!(engine.told(), []);
+}
+
+#[test]
+fn what_is_told_last_is_what_there_is() {
+    let engine = Engine::new();
+    let (telling, told) = channel();
+    let (forgotten, may_go_on) = channel();
+    // Takes as long as somebody needs to forget the trouble meanwhile, if they can.
+    *engine.host.first.lock().unwrap() = Some(Box::new(move || {
+        telling.send(()).unwrap();
+        let _ = may_go_on.recv_timeout(Duration::from_millis(300));
+    }));
+    thread::scope(|scope| {
+        let jobs = &engine.jobs;
+        scope.spawn(move || {
+            told.recv().unwrap();
+            jobs.forget_trouble(Work::Flush);
+            let _ = forgotten.send(());
+        });
+        assert_eq!(engine.run(Work::Flush, &[Err(no_space()), Ok(())]), Some(()));
+    });
+    assert!(engine.jobs.trouble().is_none());
+    assert_eq!(engine.told(), [Some(ErrorKind::NoSpace), None]);
 }
 
 #[test]

@@ -29,6 +29,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::record::{self, RecordKind};
 use super::writer::AppendError;
@@ -36,7 +37,7 @@ use crate::base::{checksum, hash};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::much;
-use crate::vfs::{Access, File, Fs, Layer};
+use crate::vfs::{Access, File, Fs, Layer, is_too_many_open};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
 const HEADER: usize = 64;
@@ -45,6 +46,9 @@ const WATERMARK: usize = record::HEADER + 8;
 const FRONT: usize = HEADER + WATERMARK;
 /// No edit log will ever have had so many edits or files.
 const MOST_EDITS: u64 = 1 << 55;
+/// So many times a call is tried again that finds too many files open, after this time.
+const MOST_TRIES: usize = 100;
+const A_MOMENT: Duration = Duration::from_millis(10);
 /// A new snapshot is due when the file has more bytes than this, the second in simulations, and than four times the last snapshot.
 const SMALLEST_ROLL: (u64, u64) = (64 << 10, 512);
 
@@ -225,10 +229,14 @@ impl EditLog {
         much(usual, small).max(4 * self.snapshot_len)
     }
 
-    /// Notes at the front of the file that all of it has been synced.
+    /// Notes at the front of the file that all of it has been synced. What is there says less, and nothing false: it may stay where there is no space to
+    /// write over it.
     fn raise_watermark(&self) -> Result<()> {
         let watermark = watermark(self.edits, self.identity, self.end)?;
-        self.file.write_at(HEADER as u64, &watermark)
+        match self.file.write_at(HEADER as u64, &watermark) {
+            Err(Error::NoSpace { .. }) => Ok(()),
+            raised => raised,
+        }
     }
 
     fn roll(&mut self, snapshot: &[u8]) -> Result<(), AppendError> {
@@ -274,11 +282,22 @@ impl EditLog {
         };
         let (bytes, created) = write().map_err(AppendError::Refused)?;
         fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
+        // For want of descriptors nothing must become unknown now: one of them is this file's.
+        let mut created = Some(created);
         if !planted(Bug::SkipSyncAfterRename) {
-            fs.sync_dir(dir).map_err(unknown)?;
+            let synced = fs.sync_dir(dir).or_else(|error| {
+                let is_wanting = is_too_many_open(&error);
+                created.take_if(|_| is_wanting);
+                if is_wanting { patiently(|| fs.sync_dir(dir)) } else { Err(error) }
+            });
+            synced.map_err(unknown)?;
         }
-        // Opened anew only for errors to name it as it is called now: that this fails must not make anything unknown.
-        let file = fs.open(&path, Access::Write, Layer::Positional).unwrap_or(created);
+        // Opened anew for errors to name it as it is called now.
+        let open = || fs.open(&path, Access::Write, Layer::Positional);
+        let file = match created {
+            Some(created) => open().unwrap_or(created),
+            None => patiently(open).map_err(unknown)?,
+        };
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
         Ok(Self {
@@ -295,6 +314,20 @@ impl EditLog {
             snapshot_len,
             failed: None,
         })
+    }
+}
+
+/// Tries again for a while as long as too many files are open.
+fn patiently<T>(call: impl Fn() -> Result<T>) -> Result<T> {
+    let mut tries = 0;
+    loop {
+        match call() {
+            Err(error) if is_too_many_open(&error) && tries < MOST_TRIES => {
+                tries += 1;
+                crate::sync::thread::sleep(A_MOMENT);
+            }
+            done => return done,
+        }
     }
 }
 
@@ -534,22 +567,53 @@ mod tests {
 
     #[test]
     fn edits_go_on_in_a_new_file_that_could_not_be_opened_anew() {
-        for errno in [5, 24] {
+        let too_many = 24;
+        for (operation, errno, times) in [
+            (Operation::Open, 5, 1),
+            (Operation::Open, too_many, 1),
+            (Operation::SyncDir, too_many, 1),
+            (Operation::SyncDir, too_many, 3),
+        ] {
             let fs = MemoryFs::new();
             fs.create_dir(dir()).unwrap();
             let faults = FaultFs::new(Arc::new(fs.clone()));
             let mut log =
                 EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
-            faults.arm(Fault::new(Operation::Open, Effect::Fail(Errno::Raw(errno))));
+            for _ in 0..times {
+                faults.arm(Fault::new(operation, Effect::Fail(Errno::Raw(errno))));
+            }
+            if (operation, times) == (Operation::SyncDir, 3) {
+                // The descriptor that is given back is another thread's now and then, too.
+                faults.arm(Fault::new(Operation::Open, Effect::Fail(Errno::Raw(too_many))));
+            }
             for number in 0..200_usize {
                 let edit = [number as u8; 1000];
                 log.append(&edit, || edit.to_vec()).unwrap();
                 let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
                 assert_eq!(found.edits.last().unwrap_or(&found.snapshot), &edit, "{errno}");
             }
-            assert!(log.number > 2 && faults.fired() == 1, "{} {}", log.number, faults.fired());
+            let wanted = if times == 3 { 4 } else { times };
+            assert!(log.number > 2 && faults.fired() == wanted, "{operation} {}", faults.fired());
             reopened(&fs);
         }
+    }
+
+    #[test]
+    fn an_edit_is_done_though_there_is_no_space_to_note_that_it_was_synced() {
+        let fs = MemoryFs::new();
+        fs.create_dir(dir()).unwrap();
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        let mut log = EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
+        for number in 0..20_u8 {
+            let fault = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
+            faults.arm(Fault { after: 1, ..fault });
+            log.append(&[number], Vec::new).unwrap();
+            assert_eq!(faults.fired(), u64::from(number) + 1);
+            let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
+            assert_eq!(found.edits.last(), Some(&vec![number]));
+        }
+        log.append(b"last", Vec::new).unwrap();
+        assert_eq!(reopened(&fs).0.edits.len(), 21);
     }
 
     #[test]

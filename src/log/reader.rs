@@ -184,7 +184,31 @@ impl Log {
         mode: RecoveryMode,
         possible: impl Fn(&Writes<'_>) -> bool,
     ) -> Result<Self> {
-        let mut log = read_fronts(fs, dir, database, floor)?;
+        // Before the segments: what is written out meanwhile is in them.
+        let tail = tail::Left::read(fs, dir, database)?;
+        Self::open_with(fs, dir, (database, floor), mode, tail, possible)
+    }
+
+    /// The same of a log that is being written to, by its segments alone, which have all that was written out when this is called: what only the tail has is
+    /// behind that, and what it has twice must not stand in for what is damaged.
+    pub(crate) fn open_segments(
+        fs: &dyn Fs,
+        dir: &Path,
+        database: u64,
+        floor: u64,
+    ) -> Result<Self> {
+        Self::open_with(fs, dir, (database, floor), RecoveryMode::Tolerant, None, |_| true)
+    }
+
+    fn open_with(
+        fs: &dyn Fs,
+        dir: &Path,
+        (database, floor): (u64, u64),
+        mode: RecoveryMode,
+        tail: Option<tail::Left>,
+        possible: impl Fn(&Writes<'_>) -> bool,
+    ) -> Result<Self> {
+        let mut log = read_fronts(fs, dir, (database, floor), tail)?;
         log.follow_chain(fs, dir, floor, possible)?;
         log.judge_remains(fs, dir, mode)?;
         let chain = &log.found.chain;
@@ -397,10 +421,13 @@ impl Log {
 }
 
 /// Step 1: reads the fronts of the segments from `floor` on; the others are listed with their length.
-fn read_fronts(fs: &dyn Fs, dir: &Path, database: u64, floor: u64) -> Result<Log> {
+fn read_fronts(
+    fs: &dyn Fs,
+    dir: &Path,
+    (database, floor): (u64, u64),
+    tail: Option<tail::Left>,
+) -> Result<Log> {
     let mut segments = BTreeMap::new();
-    // Before the segments: what is written out meanwhile is in them.
-    let tail = tail::Left::read(fs, dir, database)?;
     let mut found = Recovered { largest_number: floor, ..Recovered::default() };
     for number in fs.list(dir)?.iter().filter_map(|name| segment::number_of(name)) {
         found.largest_number = found.largest_number.max(number);

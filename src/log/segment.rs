@@ -450,8 +450,15 @@ impl Segments {
             Some(old) => {
                 // Whatever its name is then, it can be recycled another time.
                 let keep = |number| self.lock().recyclable.push((number, capacity));
-                let renamed = self.fs.rename(&self::path(&self.dir, old), &path);
-                renamed.inspect_err(|_| keep(old))?;
+                let before = self::path(&self.dir, old);
+                let renamed = self.fs.rename(&before, &path);
+                // It may have been renamed all the same. If it has neither name, somebody has taken it away.
+                renamed.inspect_err(|_| {
+                    let has = |path| matches!(self.fs.kind(path), Ok(Some(_)));
+                    let named =
+                        [(&before, old), (&path, number)].into_iter().find(|name| has(name.0));
+                    named.into_iter().for_each(|(_, number)| keep(number));
+                })?;
                 let opened = self.fs.open(&path, Access::Write, self.layer);
                 opened.inspect_err(|_| keep(number))?
             }

@@ -70,7 +70,7 @@ impl From<AppendError> for Error {
 
 impl AppendError {
     /// Of a write to the file: want of space leaves it as it was.
-    pub(super) fn of_write(error: Error) -> Self {
+    pub(crate) fn of_write(error: Error) -> Self {
         match error {
             Error::NoSpace { .. } => Self::Refused(error),
             _ => Self::Unknown(error),
@@ -277,6 +277,11 @@ impl Writer {
         &self.segment
     }
 
+    /// Up to here the log is known to be safe from power loss.
+    pub(crate) fn synced_up_to(&self) -> Seqno {
+        self.synced
+    }
+
     /// The number of the first segment that may still be written to. It and all later ones must stay.
     pub(crate) fn first_in_use(&self) -> u64 {
         self.left.first().map_or(self.segment.number, |left| left.segment.number)
@@ -392,18 +397,26 @@ impl Writer {
             return Ok(());
         }
         self.synced = point.last;
-        point.left.iter().try_for_each(|left| promise(left, point.last))?;
+        let promises = || point.left.iter().try_for_each(|left| promise(left, point.last));
+        unless_full(promises())?;
         self.left.drain(..point.left.len());
         self.mark()
     }
 
-    /// Leaves a mark of what is known to be safe, if there is room for one.
+    /// Leaves a mark of what is known to be safe, if there is room for one, in the segment and on the disk: where nothing is written over, what was
+    /// allocated needs new space, too.
     fn mark(&mut self) -> Result<()> {
-        if self.end() + 2 * MARK <= self.segment.capacity {
-            self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
-            self.flush()?;
+        if self.end() + 2 * MARK > self.segment.capacity {
+            return Ok(());
         }
-        Ok(())
+        let before = self.buffer.bytes.len();
+        self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
+        let marked = self.flush();
+        if matches!(marked, Err(Error::NoSpace { .. })) && !self.unflushed {
+            // It has not been written, and is no reason to tell somebody later that there is no space.
+            self.buffer.bytes.truncate(before);
+        }
+        unless_full(marked)
     }
 
     /// Leaves word of what recovery has made safe from power loss, so that damage to it is never taken for a torn tail: a promise in
@@ -425,16 +438,7 @@ impl Writer {
             }
         }
         self.left.splice(..0, waiting);
-        if said >= self.synced {
-            return Ok(());
-        }
-        let before = self.buffer.bytes.len();
-        let marked = self.mark();
-        if matches!(marked, Err(Error::NoSpace { .. })) && !self.unflushed {
-            // It has not been written, and is no reason to tell somebody later that there is no space.
-            self.buffer.bytes.truncate(before);
-        }
-        unless_full(marked)
+        if said < self.synced { self.mark() } else { Ok(()) }
     }
 
     fn end(&self) -> u64 {

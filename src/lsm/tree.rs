@@ -76,10 +76,7 @@ impl Tree {
     pub(crate) fn create(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         options.check_compiled()?;
         let home = home(&context, &options);
-        home.fs.create_dir(&home.dir)?;
-        for name in home.fs.list(&home.dir)? {
-            home.fs.remove(&home.dir.join(name))?;
-        }
+        context.make_directory()?;
         let manifest = Manifest::create(&home, context.identity)?;
         Ok(Self::new(context, options, home, manifest, (Version::default(), BTreeMap::new())))
     }

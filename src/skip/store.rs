@@ -216,10 +216,7 @@ impl Store {
     /// left.
     pub(crate) fn create(context: Context, options: SkipOptions) -> Result<Arc<Self>> {
         let (fs, dir) = (&context.fs, &context.dir);
-        fs.create_dir(dir)?;
-        for name in fs.list(dir)? {
-            fs.remove(&dir.join(name))?;
-        }
+        context.make_directory()?;
         let manifest = Manifest::create(fs, dir, context.identity)?;
         Self::new(context, &options, manifest, BTreeSet::new())
     }

@@ -7,6 +7,7 @@
 
 use std::alloc::{self, Layout};
 use std::fmt;
+use std::io;
 use std::num::NonZeroUsize;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -34,14 +35,18 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// `len` zeros.
     pub(super) fn zeroed(len: usize) -> Self {
-        let layout = Self::layout(len);
+        Self::try_zeroed(len).unwrap_or_else(|_| alloc::handle_alloc_error(Self::layout(len)))
+    }
+
+    /// The same for a length that a file asks for, which may claim any: an error if there is not so much memory.
+    pub(super) fn try_zeroed(len: usize) -> io::Result<Self> {
         if len == 0 {
-            return Self { start: NonNull::without_provenance(DANGLING), len };
+            return Ok(Self { start: NonNull::without_provenance(DANGLING), len });
         }
         // SAFETY: the layout has a size.
-        let start = unsafe { alloc::alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-        Self { start, len }
+        let start = unsafe { alloc::alloc_zeroed(Self::layout(len)) };
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
     }
 
     /// A view of the bytes in `range`, which keeps the buffer alive. Panics if the range reaches outside.
@@ -109,5 +114,12 @@ mod tests {
             assert_eq!(*view.slice(0..0), []);
         }
         assert!(!is_aligned(&AlignedBuf::zeroed(9)[1..], 512));
+    }
+
+    #[test]
+    fn more_than_there_is_can_be_asked_for() {
+        let error = AlignedBuf::try_zeroed(1 << 60).expect_err("there is not so much");
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        assert_eq!(AlignedBuf::try_zeroed(9).unwrap()[..], [0; 9]);
     }
 }

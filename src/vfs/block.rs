@@ -101,7 +101,8 @@ impl BlockFile {
     fn read_around(&self, range: &Range<u64>) -> Result<(AlignedBuf, usize)> {
         let blocks = self.widened(range)?;
         let len = range::length(self.path(), &blocks)?;
-        let mut buffer = AlignedBuf::zeroed(len);
+        let mut buffer = AlignedBuf::try_zeroed(len)
+            .map_err(|error| Error::io("read", self.path(), Some(blocks.start), error))?;
         self.inner.read_at(blocks.start, &mut buffer)?;
         Ok((buffer, (range.start - blocks.start) as usize))
     }

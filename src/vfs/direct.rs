@@ -216,7 +216,8 @@ impl<C: Calls> File for DirectFile<C> {
         if range.end > self.len()?.next_multiple_of(self.block as u64) {
             return Err(range::ends_early(self.path(), range.start));
         }
-        let mut buffer = AlignedBuf::zeroed(len);
+        let mut buffer = AlignedBuf::try_zeroed(len)
+            .map_err(|error| Error::io("read", self.path(), Some(range.start), error))?;
         self.read_at(range.start, &mut buffer)?;
         Ok(buffer.into_view(0..len))
     }

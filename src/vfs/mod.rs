@@ -10,7 +10,8 @@
 //! Laws every implementation and every caller keeps:
 //! - A read or write is whole or an error; interruptions and short transfers are invisible.
 //! - Under a live [`View`] bytes are neither overwritten nor cut off. Callers keep this by writing files
-//!   once: what lies below the end of what they appended is never written again while it can be viewed.
+//!   once: what lies below the end of what they appended is never written again while it can be viewed. A mapped B+ tree
+//!   has a view of its whole file, in which it writes pages that are free: it keeps account of those that somebody may look at, and looks at no others.
 //! - While a file is open through [`Layer::Mmap`] it is cut off only through that handle, and no two
 //!   calls write, or write and read, the same bytes at the same time.
 //! - Nothing is read, viewed or written by a call of no bytes, wherever it points: it is never an error.

@@ -336,5 +336,8 @@ mod tests {
         assert_eq!(bytes.len(), 200_000);
         assert_eq!(&bytes[..4], b"kept");
         assert!(bytes[4..].iter().all(|byte| *byte == 0));
+        // A sparse file may say that it has more than fits in memory.
+        let error = transfer::read_new(&file, 0, 1 << 60).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
     }
 }

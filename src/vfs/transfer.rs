@@ -104,7 +104,9 @@ pub(super) fn read_blocks(
 /// Up to `len` bytes at `offset` in a new buffer that is not zeroed first; fewer if the file ends.
 #[inline]
 pub(super) fn read_new(calls: &impl Calls, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
+    // A file may claim to be of any length.
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len)?;
     while bytes.len() < len {
         if step(offset, bytes.len(), |at| calls.read_behind(at, &mut bytes))? == Some(0) {
             break;

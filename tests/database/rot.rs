@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use turbidite::vfs::MemoryFs;
-use turbidite::{Database, ErrorKind, Keyspace, Layer, MIN_MEMORY_BUDGET, Result};
+use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, Times};
+use turbidite::{
+    Database, Durability, EngineKind, ErrorKind, Keyspace, Layer, MIN_MEMORY_BUDGET, Result,
+};
 
 use crate::history::Dice;
 use crate::setup::{ENGINES, options};
@@ -76,4 +78,51 @@ fn verify_reads_again_what_is_cached() {
         fs.corrupt(&path, at + 100, 1).unwrap();
         assert!(!database.verify().unwrap().problems.is_empty(), "{engine}: verify finds nothing");
     }
+}
+
+/// What the log has twice, in its segment and in its tail, is told of where either is damaged: of the tail nothing is left when the power fails.
+#[test]
+fn verify_finds_damage_to_what_the_tail_of_the_log_has_too() {
+    let fs = MemoryFs::new();
+    let database =
+        Database::builder("/db").log_layer(Layer::Mmap).file_system(Arc::new(fs.clone()));
+    let database = database.open().unwrap();
+    let keyspace = database.keyspace("main", options(EngineKind::Lsm)).unwrap();
+    for number in 0..10_u32 {
+        keyspace.put(number.to_be_bytes(), b"a value that is only here").unwrap();
+    }
+    assert!(database.verify().unwrap().problems.is_empty());
+    let places = |name: &str| {
+        let mut files = fs.files().into_iter();
+        let found =
+            files.find(|(path, _)| path.ends_with(name)).unwrap_or_else(|| panic!("{name}"));
+        let at = found.1.windows(25).position(|window| window == b"a value that is only here");
+        (found.0, at)
+    };
+    assert!(places("tail.log").1.is_some(), "the tail does not have it");
+    let (path, place) = places("000001.log");
+    fs.corrupt(&path, place.expect("the segment has it") as u64, 1).unwrap();
+    let problems = database.verify().unwrap().problems;
+    assert!(problems.iter().any(|error| error.kind() == ErrorKind::Corruption), "{problems:?}");
+}
+
+/// Of a log of which nobody knows what it holds nothing is written any more, not by those either who look whether all is well.
+#[test]
+fn verify_of_a_poisoned_database_writes_nothing_and_finds_what_is_there_whole() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    let builder = Database::builder("/db").log_layer(Layer::Positional);
+    let database = builder.file_system(Arc::new(faults.clone())).open().unwrap();
+    let keyspace = database.keyspace("main", options(EngineKind::Lsm)).unwrap();
+    keyspace.put_with("synced", "value", Durability::Sync).unwrap();
+    let fault = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(5)));
+    faults.arm(Fault { name_contains: ".log".into(), times: Times::Always, ..fault });
+    keyspace.put("refused", "value").unwrap_err();
+    faults.disarm();
+    let before = faults.calls(Operation::Write);
+    let problems = database.verify().unwrap().problems;
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(faults.calls(Operation::Write), before);
+    let found = Database::builder("/db").file_system(Arc::new(memory.fork())).open().unwrap();
+    assert_eq!(found.open_keyspace("main").unwrap().count().unwrap(), 1);
 }

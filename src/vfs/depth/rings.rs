@@ -51,7 +51,11 @@ impl Rings {
                 self.idle().push(ring);
                 places.into_iter().zip(delivered).for_each(|(at, view)| views[at] = view);
             }
-            Err(error) => log::debug!("a ring failed, threads read instead: {error}"),
+            Err(error) => {
+                // What it was to read into is given up for good, so that it is not tried again.
+                self.refused.store(true, Ordering::Relaxed);
+                log::debug!("a ring failed, threads read instead from now on: {error}");
+            }
         }
         views
     }

@@ -290,6 +290,10 @@ impl Backing {
     pub(super) fn allocate(&self, len: u64) -> Result<()> {
         let _shape = self.own_shape();
         let _tail = self.own_tail();
+        if self.is_too_long() {
+            // What a write has left that failed would become a part of the file.
+            self.cut_inner(self.inner_len().min(self.len()))?;
+        }
         let outcome = self.inner.allocate(len);
         self.inner_len.store(self.inner.len()?, Release);
         outcome?;

@@ -591,6 +591,18 @@ fn what_a_failed_write_leaves_behind_the_end_is_cut_off() {
 }
 
 #[test]
+fn what_a_failed_write_leaves_behind_the_end_is_not_what_is_allocated_there() {
+    let fs = FaultFs::new(Arc::new(MemoryFs::new()));
+    let cache = cache(8);
+    let file = filled(&fs, 2, &cache);
+    let before = content(&file);
+    fs.arm(Fault::new(Operation::Write, Effect::FailShort(700, EIO)));
+    file.write_at(2 * BLOCK as u64, &[9; 4 * BLOCK]).unwrap_err();
+    file.allocate(4 * BLOCK as u64).unwrap();
+    assert_eq!(content(&file), [before, vec![0; 2 * BLOCK]].concat());
+}
+
+#[test]
 fn readers_of_a_page_share_one_read_and_others_pass() {
     let fs = FaultFs::new(Arc::new(MemoryFs::new()));
     let cache = cache(8);

@@ -300,3 +300,28 @@ fn tables_let_go_of_descriptors_and_keep_what_they_have_in_memory() {
         assert!(all > 0, "{layer}");
     }
 }
+
+/// What others have put where a keyspace is to be made is not ours to remove; what a creation left that was cut off is.
+#[test]
+fn a_new_keyspace_takes_no_files_of_others_away() {
+    for engine in ENGINES {
+        let setup = Setup::memory();
+        let database = setup.open();
+        let dir = setup.path.join("keyspaces/1");
+        setup.fs.create_dir(&dir).unwrap();
+        let left = ["000007.table", "000001.data", "000001.sorted", "manifest-000001.tmp", "tree"];
+        let foreign = dir.join("letter.txt");
+        for path in left.iter().map(|name| dir.join(name)).chain([foreign.clone()]) {
+            setup.fs.create(&path, Layer::Positional).unwrap();
+        }
+        let error = database.keyspace(NAME, options(engine)).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("letter.txt"), "{error}");
+        assert_eq!(setup.fs.list(&dir).unwrap().len(), left.len() + 1, "something is removed");
+        setup.fs.remove(&foreign).unwrap();
+        database.keyspace(NAME, options(engine)).unwrap().put("key", "value").unwrap();
+        assert!(!setup.fs.list(&dir).unwrap().contains(&left[0].to_string()), "{engine}");
+        database.close().unwrap();
+        assert_eq!(setup.open().open_keyspace(NAME).unwrap().count().unwrap(), 1);
+    }
+}

@@ -129,6 +129,43 @@ fn page_caches_have_at_most_half_of_the_budget_and_give_it_back() {
     smaller(MIN_MEMORY_BUDGET + 8192).open().unwrap();
 }
 
+/// The index of a hash keyspace grows beside page caches that were there before; a keyspace that was made first is opened first.
+#[test]
+fn a_page_cache_has_room_again_beside_an_index_that_has_grown() {
+    let half = MIN_MEMORY_BUDGET / 2;
+    let layer = |pages| Layer::BlockCache { block_size: 4096, pages };
+    let most = (1..).take_while(|&pages| layer(pages).page_cache_bytes() <= half).last().unwrap();
+    let setup = Setup::memory();
+    let database = setup.open();
+    let keys = database.keyspace("keys", KeyspaceOptions::hash()).unwrap();
+    let cached = KeyspaceOptions::lsm().layer(layer(most));
+    database.keyspace("cached", cached).unwrap().put("key", "value").unwrap();
+    for number in 0..15_000_u32 {
+        keys.put(number.to_le_bytes(), "value").unwrap();
+    }
+    keys.persist().unwrap();
+    let memory = database.stats().memory;
+    let both = (memory.indexes + memory.page_caches) as usize;
+    assert!(both > half + half / 64, "{memory:?}");
+    database.close().unwrap();
+
+    for is_last in [false, true] {
+        drop(setup.builder().read_only(true).open().unwrap());
+        let database = setup.open();
+        assert_eq!(database.open_keyspace("keys").unwrap().count().unwrap(), 15_000);
+        let cached = database.open_keyspace("cached").unwrap();
+        assert_eq!(cached.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+        let another = KeyspaceOptions::lsm().layer(layer(1));
+        refused(database.keyspace("another", another), ErrorKind::Invalid, "indexes of");
+        // All versions are indexed of what no checkpoint has, which may be more than is allowed.
+        if !is_last {
+            let keys = database.open_keyspace("keys").unwrap();
+            (0..15_000_u32).for_each(|number| keys.put(number.to_le_bytes(), "again").unwrap());
+            keys.persist().unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_database_moves_from_layer_to_layer() {
     ENGINES.into_iter().for_each(move_from_layer_to_layer);
