@@ -28,6 +28,7 @@ mod setup;
 #[cfg(feature = "simulation")]
 mod simulation;
 mod steps;
+mod syncs;
 mod tables;
 mod typed;
 mod values;
