@@ -14,8 +14,11 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 type Tell = Box<dyn FnOnce(Violation) + Send>;
 
-/// A case that is tried, and since when.
-type UnderWay = (Instant, Box<dyn Display + Send>);
+/// No more than this counts of the time between two looks: a process that was stopped meanwhile has not hung.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A case that is tried, and how long the watch had been kept when it was begun.
+type UnderWay = (Duration, Box<dyn Display + Send>);
 
 struct Watch {
     patience: Duration,
@@ -23,10 +26,30 @@ struct Watch {
     /// By number, in the order they were begun.
     cases: BTreeMap<u64, UnderWay>,
     next: u64,
+    /// How long it has been kept.
+    kept: Duration,
 }
 
-static WATCH: Mutex<Watch> =
-    Mutex::new(Watch { patience: PATIENCE, tell: None, cases: BTreeMap::new(), next: 0 });
+impl Watch {
+    /// Takes note that the last look was so long ago.
+    fn look_after(&mut self, interval: Duration) {
+        self.kept += interval.min(LONGEST_INTERVAL);
+    }
+
+    /// How long the oldest case has taken, and which one it is.
+    fn oldest(&self) -> Option<(Duration, &(dyn Display + Send))> {
+        let (since, case) = self.cases.first_key_value()?.1;
+        Some((self.kept - *since, &**case))
+    }
+}
+
+static WATCH: Mutex<Watch> = Mutex::new(Watch {
+    patience: PATIENCE,
+    tell: None,
+    cases: BTreeMap::new(),
+    next: 0,
+    kept: Duration::ZERO,
+});
 static WATCHING: Once = Once::new();
 
 fn watch() -> MutexGuard<'static, Watch> {
@@ -57,7 +80,8 @@ pub(crate) fn watched<T>(case: impl Display + Send + 'static, work: impl FnOnce(
         let mut watch = watch();
         watch.next += 1;
         let number = watch.next;
-        watch.cases.insert(number, (Instant::now(), Box::new(case)));
+        let now = watch.kept;
+        watch.cases.insert(number, (now, Box::new(case)));
         number
     };
     let _watched = Watched(number);
@@ -66,15 +90,14 @@ pub(crate) fn watched<T>(case: impl Display + Send + 'static, work: impl FnOnce(
 
 /// Looks for cases that hang, for ever.
 fn look() {
+    let mut looked = Instant::now();
     loop {
         std::thread::sleep(INTERVAL);
         let mut watch = watch();
-        let oldest = watch.cases.first_key_value().map(|(_, case)| case);
-        let Some((since, case)) = oldest.filter(|(since, _)| since.elapsed() > watch.patience)
-        else {
-            continue;
-        };
-        let problem = format!("hangs: it has taken more than {} s", since.elapsed().as_secs());
+        watch.look_after(std::mem::replace(&mut looked, Instant::now()).elapsed());
+        let hangs = watch.oldest().filter(|(taken, _)| *taken > watch.patience);
+        let Some((taken, case)) = hangs else { continue };
+        let problem = format!("hangs: it has taken more than {} s", taken.as_secs());
         let violation = Violation { case: case.to_string(), problem };
         let tell = watch.tell.take();
         drop(watch);
@@ -113,6 +136,22 @@ mod tests {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(7), "{told}");
         assert!(told.contains("the slow one: hangs") && !told.contains("soon over"), "{told}");
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_has_not_hung() {
+        let mut watch = Watch {
+            patience: PATIENCE,
+            tell: None,
+            cases: BTreeMap::from([(1, (Duration::ZERO, Box::new("a case") as _))]),
+            next: 1,
+            kept: Duration::ZERO,
+        };
+        for interval in [INTERVAL, Duration::from_secs(3600), INTERVAL] {
+            watch.look_after(interval);
+        }
+        let (taken, case) = watch.oldest().unwrap();
+        assert_eq!((taken, case.to_string().as_str()), (2 * INTERVAL + LONGEST_INTERVAL, "a case"));
     }
 
     #[test]
