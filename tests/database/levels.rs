@@ -301,6 +301,37 @@ fn fifo_drops_the_oldest_and_keeps_what_snapshots_see() {
 }
 
 #[test]
+fn fifo_keeps_what_snapshots_see_that_were_taken_between_two_drops() {
+    for is_cleared in [false, true] {
+        let (_, db, keyspace) = start(&Policy::Fifo { bytes: 2 << 20 });
+        let fill = |round: usize| {
+            let numbers = 1000 * round..1000 * (round + 1);
+            numbers.for_each(|number| keyspace.put(key(number), [1; 1000]).unwrap());
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+        };
+        fill(0);
+        let first = db.snapshot();
+        // What is dropped here is kept for it; nobody sees what is dropped after that.
+        (1..4).for_each(fill);
+        let second = db.snapshot();
+        let seen = second.count(&keyspace).unwrap();
+        assert!((1000..3000).contains(&seen), "{seen} records are left");
+        if is_cleared {
+            keyspace.clear().unwrap();
+            keyspace.persist().unwrap();
+            db.settle().unwrap();
+        } else {
+            (4..6).for_each(fill);
+            assert!(keyspace.get(key(3_999)).unwrap().is_none(), "nothing is dropped");
+        }
+        assert_eq!(second.count(&keyspace).unwrap(), seen);
+        assert!(second.get(&keyspace, key(3_999)).unwrap().is_some());
+        assert_eq!(first.count(&keyspace).unwrap(), 1000);
+    }
+}
+
+#[test]
 fn fifo_drops_nothing_from_snapshots_that_are_taken_meanwhile() {
     let fs = FaultFs::new(Arc::new(MemoryFs::new()));
     let open = Database::builder(PATH).memory_budget(8 << 20);
