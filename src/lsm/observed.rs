@@ -33,6 +33,12 @@ impl Tree {
         let mut job =
             self.observer().begin(kind, inputs(&basis.version, &choice), Some(choice.level));
         let result = self.compact_choice(&basis, &choice, moves, &mut job);
+        // A caller's compaction is about all there is: the background finds out what of that it can do.
+        if let Err(error) = &result
+            && moves == Moves::Crowded
+        {
+            self.put_off(&basis, &choice, error);
+        }
         drop((claim, choice, basis));
         job.end(result)
     }

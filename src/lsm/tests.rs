@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::tree::Tree;
+use super::version::TableFile;
 use crate::base::{Kind, Seqno};
 use crate::contract::testing::{Log, background, context};
 use crate::contract::{Background, Context, Engine, Write};
+use crate::error::ErrorKind;
 use crate::options::KeyspaceOptions;
 use crate::sync::thread;
 use crate::vfs::{Effect, Fault, FaultFs, MemoryFs, Operation};
 use crate::workers::Workers;
 
 struct Rig {
+    files: MemoryFs,
     faults: FaultFs,
     context: Context,
     tree: Arc<Tree>,
@@ -21,14 +24,15 @@ struct Rig {
 impl Rig {
     /// A new tree, with so many threads for compactions.
     fn new(threads: usize) -> Self {
-        let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+        let files = MemoryFs::new();
+        let faults = FaultFs::new(Arc::new(files.clone()));
         let context = context(Arc::new(faults.clone()), Arc::new(Log::default()));
         let others = background(|panic| panic!("{panic}"));
         let compaction = Workers::start("upkeep", threads, |panic| panic!("{panic}")).unwrap();
         let background = Background { compaction, compaction_threads: threads, ..others };
         let context = Context { background: Arc::new(background), ..context };
         let tree = Tree::create(context.clone(), KeyspaceOptions::lsm().lsm).unwrap();
-        Self { faults, context, tree }
+        Self { files, faults, context, tree }
     }
 
     fn next(&self) -> Seqno {
@@ -44,13 +48,34 @@ impl Rig {
 
     /// Puts keys, which become a table.
     fn flush(&self) {
-        for number in 0..1500_u32 {
+        self.flush_from(0);
+    }
+
+    /// Puts keys from a number on, which become a table.
+    fn flush_from(&self, first: u32) {
+        for number in first..first + 1500 {
             let (seqno, key) = (self.next(), number.to_be_bytes());
             self.tree.apply(&Write { seqno, kind: Kind::Put, key: &key, value: &[7; 100] });
             self.context.visibility.publish(seqno);
         }
         self.tree.cut(self.context.visibility.published());
         self.tree.persist().unwrap();
+    }
+
+    /// The table of the deepest level that has a key.
+    fn deepest_table(&self, key: u32) -> Arc<TableFile> {
+        let (state, key) = (self.tree.state(), key.to_be_bytes());
+        let table = state.version.runs().iter().rev().find_map(|run| run.table_for(&key));
+        Arc::clone(table.unwrap())
+    }
+
+    /// Waits until there is nothing that could be done.
+    fn rest(&self) {
+        let begun = Instant::now();
+        while !self.tree.jobs().is_idle() || self.tree.is_compaction_due() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it never comes to rest");
+            thread::yield_now();
+        }
     }
 
     /// As many tables as make a compaction due, which takes so long to begin its own; gives when it has got there.
@@ -96,5 +121,60 @@ fn what_a_clear_took_away_is_in_no_compactions_way() {
     rig.tree.settle().unwrap();
     assert!(begun.elapsed() >= time);
     assert_eq!((rig.faults.calls(Operation::Sync), rig.tree.stats().compactions), (syncs, 1));
+    rig.tree.stop();
+}
+
+#[test]
+fn what_is_damaged_is_put_off_and_all_else_is_compacted() {
+    let rig = Rig::new(1);
+    let (mine, other) = (0, 1 << 30);
+    let settled = || rig.tree.settle().map_err(|error| error.kind());
+    for first in [mine, other] {
+        (0..4).for_each(|_| rig.flush_from(first));
+        settled().unwrap();
+    }
+    let table = rig.deepest_table(mine);
+    assert!(table.meta.largest < other.to_be_bytes().to_vec(), "it has all there is");
+    let (path, middle) = (table.path(), table.meta.len / 2);
+    rig.files.corrupt(&path, middle, 1).unwrap();
+    let of = |operation| rig.faults.calls(operation);
+    (0..6).for_each(|_| rig.flush_from(mine));
+    rig.rest();
+    assert_eq!(settled(), Err(ErrorKind::Corruption));
+    // Nothing is read again and again only to find the same.
+    let reads = of(Operation::Read);
+    (0..3).for_each(|_| rig.flush_from(mine));
+    rig.rest();
+    assert_eq!(settled(), Err(ErrorKind::Corruption));
+    assert_eq!(of(Operation::Read), reads);
+    // What has nothing to do with it goes on.
+    let compactions = rig.tree.stats().compactions;
+    (0..6).for_each(|_| rig.flush_from(other));
+    rig.rest();
+    assert!(rig.tree.stats().compactions > compactions);
+    assert_eq!(settled(), Err(ErrorKind::Corruption));
+    assert_eq!(rig.tree.compact().map_err(|error| error.kind()), Err(ErrorKind::Corruption));
+    rig.rest();
+    // Who has mended it says so.
+    rig.files.corrupt(&path, middle, 1).unwrap();
+    rig.tree.compact().unwrap();
+    settled().unwrap();
+    assert!(rig.tree.trouble().is_none());
+    rig.tree.stop();
+}
+
+#[test]
+fn writers_that_wait_for_what_is_damaged_are_told() {
+    let rig = Rig::new(1);
+    (0..4).for_each(|_| rig.flush());
+    rig.tree.settle().unwrap();
+    let table = rig.deepest_table(0);
+    rig.files.corrupt(&table.path(), table.meta.len / 2, 1).unwrap();
+    (0..60).for_each(|_| rig.flush());
+    rig.rest();
+    assert_eq!(rig.tree.pressure(), 1000);
+    assert_eq!(rig.tree.trouble().map(|error| error.kind()), Some(ErrorKind::Corruption));
+    let waited = rig.tree.wait_for_compactions();
+    assert_eq!(waited.map_err(|error| error.kind()), Err(ErrorKind::Corruption));
     rig.tree.stop();
 }

@@ -229,7 +229,7 @@ impl Tree {
                 held.leaves_free(&wanted).then_some((choice, wanted))
             })
             .or_else(|| {
-                let choice = values::due(version)?;
+                let choice = values::due(version, |table| held.is_put_off(table))?;
                 let wanted = Wanted::by(&choice, version);
                 held.leaves_free(&wanted).then_some((choice, wanted))
             })
@@ -285,6 +285,8 @@ impl Tree {
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
+        let count_put_off = || self.claims.see(|held| held.count_put_off());
+        let before = count_put_off();
         let finished = compacting.persistently(|| {
             let Some((claimed, claim)) = self.claim_compaction() else { return Ok(true) };
             // There may be another one that can be done beside it.
@@ -292,9 +294,46 @@ impl Tree {
             self.compact_claimed(claimed, claim, Moves::Crowded)
         });
         drop(compacting);
-        if finished == Some(true) {
+        // What was damaged is put off, and in nobody's way any more.
+        if finished == Some(true) || count_put_off() > before {
             self.schedule_compaction();
         }
+    }
+
+    /// Has the background leave alone what a compaction of `choice` has found damaged, until that is forgotten: the tables that the
+    /// error is about, or all of them if it does not say which.
+    pub(super) fn put_off(&self, since: &Basis, choice: &Choice, error: &Error) {
+        let Error::Corruption { file, .. } = error else { return };
+        if choice.work == Change::Drop {
+            return;
+        }
+        let is_named = |table: &&Arc<TableFile>| {
+            let mut values = table.values.iter().map(|share| share.file.path());
+            table.path() == *file || values.any(|path| path == *file)
+        };
+        let named: Vec<_> = choice.inputs.iter().filter(is_named).collect();
+        let ids = match named.is_empty() {
+            true => choice.inputs.iter().map(|table| table.meta.id).collect::<Vec<_>>(),
+            false => named.iter().map(|table| table.meta.id).collect(),
+        };
+        self.claims.see(|held| {
+            if self.present(held).cleared == since.cleared {
+                held.put_off(ids, error);
+            }
+        });
+    }
+
+    /// The damage that keeps tables from being compacted.
+    fn damage(&self) -> Option<Error> {
+        self.claims.see(|held| {
+            let basis = self.present(held);
+            held.damage_in(&basis.version)
+        })
+    }
+
+    /// The same, if there is nothing else that could be done, and nobody is at anything.
+    fn damage_in_the_way(&self, is_idle: bool) -> Option<Error> {
+        if is_idle && !self.is_compaction_due() { self.damage() } else { None }
     }
 
     /// Merges all there is, while nobody else compacts; false if told to stop.
@@ -620,7 +659,11 @@ impl Tree {
     /// Waits while writers would have to: a load brings one more run, and is not slowed down otherwise.
     pub(super) fn wait_for_compactions(&self) -> Result<()> {
         self.schedule_compaction();
-        self.jobs.wait_until(|_| self.pressure() < policy::FULL, &[Work::Upkeep])
+        let is_full = || self.pressure() >= policy::FULL;
+        let stuck = |jobs: &Status| self.damage_in_the_way(jobs.is_idle());
+        let ends = |jobs: &Status| !is_full() || stuck(jobs).is_some();
+        self.jobs.wait_until(ends, &[Work::Upkeep])?;
+        if is_full() { self.damage().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// Lets readers see what was loaded, in front of all up to `before`. Under the commit lock.
@@ -861,7 +904,7 @@ impl Engine for Tree {
     }
 
     fn trouble(&self) -> Option<Error> {
-        self.jobs.trouble()
+        self.jobs.trouble().or_else(|| self.damage_in_the_way(self.jobs.is_idle()))
     }
 
     fn flush_trouble(&self) -> Option<Error> {
@@ -875,6 +918,7 @@ impl Engine for Tree {
         let compacting = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep]);
         // A job that came while this waited was not taken up.
         let compacting = compacting.inspect_err(|_| self.schedule_compaction())?;
+        self.claims.see(Held::forget_damage);
         let finished = self.compact_everything();
         drop(compacting);
         // What became due meanwhile was not taken up.
@@ -900,6 +944,7 @@ impl Engine for Tree {
         let settled =
             |jobs: &Status| jobs.is_idle() && !self.is_flush_due() && !self.is_compaction_due();
         self.jobs.wait_until(settled, &[Work::Flush, Work::Upkeep])?;
+        self.damage().map_or(Ok(()), Err)?;
         self.settle_moves()
     }
 

@@ -12,6 +12,9 @@
 //! A claim ends when it is dropped, also by a panic. One that is older than a clear counts no more: nothing comes of what is done
 //! under it.
 //!
+//! *Damage.* Tables in which a compaction has met damage are put off: no other one reads them until that is forgotten, so that all else
+//! is done. They may still be dropped.
+//!
 //! Thread safety: everything may be called from any thread.
 //!
 //! Locks: `held`, called `claims` in the order of locks.
@@ -19,8 +22,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use super::policy::Choice;
+use super::policy::{Choice, Work};
 use crate::base::Seqno;
+use crate::error::Error;
 use crate::lsm::version::{Run, TableFile, Version};
 use crate::options::CompactionLock;
 use crate::planted::{Bug, planted};
@@ -66,6 +70,9 @@ pub(crate) struct Held {
     claims: Vec<(u64, Wanted)>,
     /// The number of the next claim.
     next: u64,
+    /// The numbers of tables that are put off, and the damage that was met first.
+    put_off: HashSet<u64>,
+    damage: Option<Error>,
 }
 
 /// What a compaction claims.
@@ -74,6 +81,8 @@ pub(crate) struct Wanted {
     rectangles: Vec<Rectangle>,
     /// The numbers of its tables.
     tables: Vec<u64>,
+    /// Whether these are read.
+    reads: bool,
 }
 
 impl Wanted {
@@ -88,13 +97,13 @@ impl Wanted {
             rectangles.extend(Rectangle::around(level, inputs));
         }
         rectangles.extend(Rectangle::around(choice.level, &choice.inputs));
-        Self { rectangles, tables }
+        Self { rectangles, tables, reads: choice.work != Work::Drop }
     }
 
     /// What has to be claimed for new tables on a level.
     pub(crate) fn place(level: usize, tables: &[Arc<TableFile>]) -> Self {
         let rectangles = Rectangle::around(level, tables).into_iter().collect();
-        Self { rectangles, tables: Vec::new() }
+        Self { rectangles, tables: Vec::new(), reads: false }
     }
 }
 
@@ -104,11 +113,50 @@ impl Held {
         if cleared > self.cleared {
             self.cleared = cleared;
             self.claims.clear();
+            self.forget_damage();
         }
     }
 
-    /// Whether a claim to `wanted` would be given.
+    /// Has nothing read these tables until [that is forgotten](Self::forget_damage), because of `damage`.
+    pub(crate) fn put_off(&mut self, tables: impl IntoIterator<Item = u64>, damage: &Error) {
+        self.put_off.extend(tables);
+        self.damage.get_or_insert_with(|| damage.clone());
+    }
+
+    /// What was damaged may have been mended.
+    pub(crate) fn forget_damage(&mut self) {
+        self.put_off.clear();
+        self.damage = None;
+    }
+
+    /// Whether a table is put off.
+    pub(crate) fn is_put_off(&self, table: &TableFile) -> bool {
+        self.put_off.contains(&table.meta.id)
+    }
+
+    /// How many tables are, those among them that are gone.
+    pub(crate) fn count_put_off(&self) -> usize {
+        self.put_off.len()
+    }
+
+    /// The tables of a version that are put off.
+    pub(crate) fn put_off_in<'a>(&self, version: &'a Version) -> Vec<&'a Arc<TableFile>> {
+        match self.put_off.is_empty() {
+            true => Vec::new(),
+            false => version.tables().filter(|table| self.is_put_off(table)).collect(),
+        }
+    }
+
+    /// The damage that keeps tables of a version from being compacted, if there are any.
+    pub(crate) fn damage_in(&self, version: &Version) -> Option<Error> {
+        self.damage.clone().filter(|_| !self.put_off_in(version).is_empty())
+    }
+
+    /// Whether a claim to `wanted` would be given: nothing of it is claimed, and none of its tables is put off.
     pub(crate) fn leaves_free(&self, wanted: &Wanted) -> bool {
+        if wanted.reads && wanted.tables.iter().any(|id| self.put_off.contains(id)) {
+            return false;
+        }
         let meet = |a: &Rectangle, b: &Rectangle| match self.extent {
             CompactionLock::Database => true,
             CompactionLock::Range => a.shares_keys(b),
@@ -198,7 +246,7 @@ mod tests {
 
     fn claim(claims: &Arc<Claims>, wanted: &[Part]) -> Option<Claim> {
         let rectangles = wanted.iter().copied().map(rectangle).collect();
-        let wanted = Wanted { rectangles, tables: Vec::new() };
+        let wanted = Wanted { rectangles, tables: Vec::new(), reads: true };
         claims.claim(|_| Some(((), wanted))).map(|((), claim)| claim)
     }
 

@@ -38,8 +38,11 @@ impl Moves {
     }
 }
 
-/// A table to be rewritten where it is, so that value files shrink; `None` if that would not be worth it.
-pub(crate) fn due(version: &Version) -> Option<Choice> {
+/// A table to be rewritten where it is, so that value files shrink, none that `is_put_off`; `None` if that would not be worth it.
+pub(crate) fn due(
+    version: &Version,
+    is_put_off: impl Fn(&Arc<TableFile>) -> bool,
+) -> Option<Choice> {
     let values = &version.values;
     let sum = |(bytes, all): (u64, u64), (file, garbage): (&Arc<ValueFile>, u64)| {
         (bytes.saturating_add(file.record_bytes()), all.saturating_add(garbage))
@@ -51,8 +54,11 @@ pub(crate) fn due(version: &Version) -> Option<Choice> {
     let crowded = values.garbage().filter(|(file, garbage)| is_crowded(file, *garbage));
     let share =
         |(file, garbage): &(&Arc<ValueFile>, u64)| *garbage as f64 / file.record_bytes() as f64;
-    let (worst, _) = crowded.max_by(|a, b| share(a).total_cmp(&share(b)))?;
-    let (Place { level, run }, table) = largest_user(version, worst.id())?;
+    let mut crowded: Vec<_> = crowded.collect();
+    crowded.sort_by(|a, b| share(b).total_cmp(&share(a)));
+    let mut users =
+        crowded.iter().filter_map(|(file, _)| largest_user(version, file.id(), &is_put_off));
+    let (Place { level, run }, table) = users.next()?;
     let inputs = vec![Arc::clone(table)];
     Some(Choice { inputs, work: Work::Merge, level, into: Into::Its(run) })
 }
@@ -61,11 +67,15 @@ fn is_crowded(file: &ValueFile, garbage: u64) -> bool {
     garbage > file.record_bytes() / 2
 }
 
-/// The table that refers to the most bytes of a value file, and where it is.
-fn largest_user(version: &Version, file: u64) -> Option<(Place, &Arc<TableFile>)> {
+/// The table that refers to the most bytes of a value file, of those that are not put off, and where it is.
+fn largest_user(
+    version: &Version,
+    file: u64,
+    is_put_off: impl Fn(&Arc<TableFile>) -> bool,
+) -> Option<(Place, &Arc<TableFile>)> {
     let runs = version.runs().iter();
     let tables = runs.flat_map(|run| run.tables().iter().map(|table| (run.place, table)));
-    let users = tables.filter_map(|(place, table)| {
+    let users = tables.filter(|(_, table)| !is_put_off(table)).filter_map(|(place, table)| {
         let share = table.values.iter().find(|share| share.file.id() == file)?;
         Some((share.bytes, place, table))
     });

@@ -157,7 +157,8 @@ impl Choice {
 }
 
 /// What is due in `version` most urgently of what can be done beside what is `held`, and what that has to claim. A policy is
-/// shown the tree without what compactions work on, and without what could not be had of its last choices.
+/// shown the tree without what compactions work on, and without what could not be had of its last choices. If it would have tables that are
+/// put off, it is shown the tree without all of those, and then without what cannot pass them.
 pub(crate) fn next(
     policy: &dyn Policy,
     version: &Version,
@@ -165,6 +166,7 @@ pub(crate) fn next(
     held: &Held,
 ) -> Option<(Choice, Wanted)> {
     let busy = held.tables();
+    let put_off = held.put_off_in(version);
     let mut hidden = busy.clone();
     for _ in 0..TRIES {
         let seen = if hidden.is_empty() { None } else { Some(version.with(&hidden, &[])?) };
@@ -173,8 +175,13 @@ pub(crate) fn next(
         if choice.is_whole(version) && held.leaves_free(&wanted) {
             return Some((choice, wanted));
         }
-        if busy.is_empty() {
+        if busy.is_empty() && put_off.is_empty() {
             return None;
+        }
+        let in_the_way = in_the_way(&choice, &put_off, &hidden);
+        if !in_the_way.is_empty() {
+            hidden.extend(in_the_way);
+            continue;
         }
         let ids: HashSet<u64> = choice.inputs.iter().map(|table| table.meta.id).collect();
         let first = version.runs().iter().find_map(|run| {
@@ -185,6 +192,26 @@ pub(crate) fn next(
         hidden.extend(first?);
     }
     None
+}
+
+/// The numbers of what a choice that could not be had must be made without because of tables that are put off, besides what is
+/// `hidden`: those tables, or if it has none of them, those of its own with keys where they have some.
+fn in_the_way(choice: &Choice, put_off: &[&Arc<TableFile>], hidden: &[u64]) -> Vec<u64> {
+    let ids = |tables: &mut dyn Iterator<Item = &Arc<TableFile>>| -> Vec<u64> {
+        tables.map(|table| table.meta.id).collect()
+    };
+    let is_put_off = |table: &Arc<TableFile>| put_off.iter().any(|other| Arc::ptr_eq(table, other));
+    if choice.inputs.iter().any(is_put_off) {
+        let mut more = put_off.iter().copied().filter(|table| !hidden.contains(&table.meta.id));
+        return ids(&mut more);
+    }
+    let meets = |table: &&Arc<TableFile>| {
+        let met = |other: &&Arc<TableFile>| {
+            table.meta.smallest <= other.meta.largest && other.meta.smallest <= table.meta.largest
+        };
+        put_off.iter().any(met)
+    };
+    ids(&mut choice.inputs.iter().filter(meets))
 }
 
 /// How a tree is kept in shape.
@@ -440,9 +467,19 @@ fn all_into(version: &Version, level: usize, into: Into) -> Option<Choice> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::simulation::{SHAPE, Tree, fill, flushes};
+    use super::simulation::{Row, SHAPE, Tree, fill, flushes, ids, version};
     use super::*;
+    use crate::error::Error;
+    use crate::lsm::compaction::claims::Claims;
     use crate::options::{CompactionLock, Level, LevelLimit};
+
+    /// Claims of a tree in whose tables with these numbers damage was met.
+    fn with_damage(tables: &[u64]) -> Arc<Claims> {
+        let claims = Claims::new(CompactionLock::RangeLevel);
+        let damage = Error::corruption("damaged".as_ref(), 0, "on purpose");
+        claims.see(|held| held.put_off(tables.iter().copied(), &damage));
+        claims
+    }
 
     /// Policies of every kind, with small limits.
     fn policies() -> Vec<Chosen> {
@@ -481,6 +518,79 @@ mod tests {
                 }
             }
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn what_is_put_off_is_read_by_nothing_and_all_stays_in_order(
+            flushes in flushes(),
+            more in flushes(),
+            dice in proptest::collection::vec(any::<proptest::sample::Index>(), 1..4),
+        ) {
+            for chosen in policies() {
+                let policy = policy(&chosen);
+                let mut tree = Tree::new();
+                flushes.iter().for_each(|flush| tree.take(flush, &*policy, &SHAPE));
+                let all: Vec<u64> = tree.version.tables().map(|table| table.meta.id).collect();
+                if all.is_empty() {
+                    continue;
+                }
+                let put_off: HashSet<u64> = dice.iter().map(|index| *index.get(&all)).collect();
+                let claims = with_damage(&put_off.iter().copied().collect::<Vec<_>>());
+                let mut left = 10_000;
+                for flush in [None].into_iter().chain(more.iter().map(Some)) {
+                    flush.into_iter().for_each(|flush| tree.flush(flush, &*policy, &SHAPE));
+                    let next = |tree: &Tree| {
+                        claims.see(|held| next(&*policy, &tree.version, &SHAPE, held))
+                    };
+                    while let Some((choice, _)) = next(&tree) {
+                        let is_put_off = |id: &u64| put_off.contains(id);
+                        prop_assert!(choice.work == Work::Drop || !ids(&choice).iter().any(is_put_off));
+                        tree.apply(&choice, &SHAPE);
+                        tree.check();
+                        left -= 1;
+                        prop_assert!(left > 0, "{chosen}: it goes on for ever");
+                    }
+                }
+                claims.see(Held::forget_damage);
+                tree.settle(&*policy, &SHAPE);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_pass_a_table_that_is_put_off_is_in_nothing_elses_way() {
+        let mut rows: Vec<Row> =
+            vec![((6, 0), 1, (b"a", b"f"), 400), ((6, 0), 2, (b"p", b"t"), 400)];
+        for run in 10..16 {
+            rows.push(((0, run), 10 * run, (b"b", b"d"), 150));
+            rows.push(((0, run), 10 * run + 1, (b"q", b"s"), 150));
+        }
+        let version = version(&rows);
+        let policy = levelled::Levelled::new(10);
+        let chosen = |claims: &Arc<Claims>| {
+            let next = claims.see(|held| next(&policy, &version, &SHAPE, held));
+            next.map(|(choice, _)| ids(&choice))
+        };
+        let chosen_without = |tables: &[u64]| chosen(&with_damage(tables));
+        for (damaged, healthy, unit) in [(1, 2, 1), (2, 1, 0)] {
+            let found = chosen_without(&[damaged]).expect("something is due");
+            assert!(found.contains(&healthy) || !found.contains(&damaged), "{found:?}");
+            assert!(found.iter().all(|id| *id == healthy || id % 10 == unit), "{found:?}");
+        }
+        assert_eq!(chosen_without(&[1, 2]), None);
+    }
+
+    #[test]
+    fn what_is_put_off_may_be_dropped() {
+        let rows: [Row; 2] = [((0, 9), 9, (b"a", b"d"), 100), ((0, 3), 3, (b"a", b"d"), 100)];
+        let version = version(&rows);
+        let dropped = with_damage(&[3])
+            .see(|held| next(&fifo::Fifo { bytes: 100 }, &version, &SHAPE, held))
+            .map(|(choice, _)| ids(&choice));
+        assert_eq!(dropped, Some(vec![3]));
     }
 
     #[test]

@@ -117,10 +117,15 @@ impl Tree {
 
     /// Takes a flush or a load, and settles if it is to.
     pub(super) fn take(&mut self, flush: &Flush, policy: &dyn Policy, shape: &Shape) {
-        self.take_beside(flush, policy, shape, &Claims::new(CompactionLock::RangeLevel));
+        self.flush(flush, policy, shape);
         if flush.settles {
             self.settle(policy, shape);
         }
+    }
+
+    /// Takes a flush or a load.
+    pub(super) fn flush(&mut self, flush: &Flush, policy: &dyn Policy, shape: &Shape) {
+        self.take_beside(flush, policy, shape, &Claims::new(CompactionLock::RangeLevel));
     }
 
     /// Takes a flush or a load while others compact.
@@ -207,7 +212,7 @@ impl Tree {
     }
 
     /// Does what a compaction would do.
-    fn apply(&mut self, choice: &Choice, shape: &Shape) {
+    pub(super) fn apply(&mut self, choice: &Choice, shape: &Shape) {
         let place = self.place(choice.level, choice.into);
         let added = match choice.work {
             Work::Move => choice.inputs.clone(),
@@ -233,7 +238,7 @@ impl Tree {
     }
 
     /// Whether each key is found with its last write, and newer writes in front of older ones.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let mut found = Content::new();
         let mut last = Content::new();
         for table in self.version.tables() {
