@@ -28,6 +28,11 @@ use crate::planted::{Bug, planted};
 use crate::throttle::Valve;
 use crate::vfs::Aside;
 
+/// It is asked whether to stop after so many entries or blocks,
+const ENTRIES_UNASKED: u32 = 1024;
+/// and after so many bytes of them.
+const BYTES_UNASKED: usize = 4 << 20;
+
 /// How tables are written.
 pub(crate) struct Output<'a> {
     pub(crate) home: &'a Arc<Home>,
@@ -83,13 +88,17 @@ fn try_write(
 ) -> Result<Option<Vec<Arc<TableFile>>>> {
     let mut tables = Tables::new(output, retention.kept_ranges().clone(), begun);
     let end = tables.output.end;
-    let mut count = 0u32;
+    let (mut count, mut bytes) = (0, 0);
     while cursor.is_valid() && end.is_none_or(|end| cursor.key() < end) {
-        count = count.wrapping_add(1);
-        if count.is_multiple_of(1024) && (tables.output.stopped)() {
-            return Ok(None);
+        count += 1;
+        if count >= ENTRIES_UNASKED || bytes >= BYTES_UNASKED {
+            (count, bytes) = (0, 0);
+            if (tables.output.stopped)() {
+                return Ok(None);
+            }
         }
         if let Some((key, trailer)) = tables.take_block(cursor, retention)? {
+            bytes += cursor.block().map_or(0, |block| block.stored.len());
             let is_kept = retention.keeps(&key, trailer, &mut is_deepest);
             debug_assert!(is_kept, "a put of a new key");
             cursor.pass_block()?;
@@ -99,6 +108,7 @@ fn try_write(
         if retention.keeps(key, trailer, &mut is_deepest) {
             tables.add(key, trailer, cursor.value())?;
         }
+        bytes += cursor.value().len() + tables.output.values.take_moved();
         match cursor.next() {
             Err(Error::Corruption { .. }) if planted(Bug::EndMergeAtDamage) => break,
             stepped => stepped?,

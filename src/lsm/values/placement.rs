@@ -48,6 +48,8 @@ pub(crate) struct Placement<'a> {
     value: Slice,
     /// How far each file that values are moved out of was announced.
     announced: BTreeMap<u64, u64>,
+    /// The bytes of values that were moved since that was asked last.
+    moved_bytes: usize,
 }
 
 impl<'a> Placement<'a> {
@@ -74,12 +76,19 @@ impl<'a> Placement<'a> {
             reference: Vec::new(),
             value: Slice::from(&[][..]),
             announced: BTreeMap::new(),
+            moved_bytes: 0,
         }
     }
 
     /// Values that come with their keys stay there if they are shorter than this.
     pub(crate) fn shortest(&self) -> usize {
         self.shortest
+    }
+
+    /// The bytes of values that came out of other value files since this was last asked.
+    #[inline]
+    pub(crate) fn take_moved(&mut self) -> usize {
+        std::mem::take(&mut self.moved_bytes)
     }
 
     /// With writes that wait for `valve`.
@@ -131,6 +140,7 @@ impl<'a> Placement<'a> {
         }
         self.announce(&place)?;
         let value = place.read(hash::hash64(key))?;
+        self.moved_bytes += value.len();
         if is_long {
             self.append(key, &value, next_id)?;
             return Ok((trailer, &self.reference[..]));

@@ -33,6 +33,8 @@ struct Bed {
     next: Cell<u64>,
     limits: TableLimits,
     soft_bounds: Vec<Vec<u8>>,
+    /// How often it was asked whether to stop.
+    asked: Cell<usize>,
 }
 
 impl Bed {
@@ -71,7 +73,10 @@ impl Bed {
             valve: None,
             values: Placement::new(&self.home, &none, Moves::Crowded, None, 1 << 20),
             aside: None,
-            stopped: &|| false,
+            stopped: &|| {
+                self.asked.set(self.asked.get() + 1);
+                false
+            },
         };
         write_tables(cursor, retention, |_| is_deepest, &mut output)
     }
@@ -130,7 +135,8 @@ impl Bed {
 fn entries_out_of_order_are_damage() {
     let limits = TableLimits { bytes: 1000, memory: usize::MAX };
     let home = sample::home();
-    let bed = Bed { home, next: Cell::new(0), limits, soft_bounds: Vec::new() };
+    let bed =
+        Bed { home, next: Cell::new(0), limits, soft_bounds: Vec::new(), asked: Cell::new(0) };
     for (first, second) in [("b", "a"), ("a", "a")] {
         let put = |key: &str| {
             let trailer = Trailer::new(1, Kind::Put);
@@ -224,7 +230,13 @@ fn tables_end_where_those_of_the_next_level_begin() {
     let ends = |soft: &[usize]| -> Vec<usize> {
         let limits = TableLimits { bytes: 40 * 110, memory: usize::MAX };
         let soft_bounds = soft.iter().map(|&number| key(number)).collect();
-        let bed = Bed { home: sample::home(), next: Cell::new(0), limits, soft_bounds };
+        let bed = Bed {
+            home: sample::home(),
+            next: Cell::new(0),
+            limits,
+            soft_bounds,
+            asked: Cell::new(0),
+        };
         let tables = bed.flush(&writes, 1, &[]);
         let number = |key: &[u8]| std::str::from_utf8(key).unwrap().parse::<usize>().unwrap();
         tables.iter().map(|table| number(&table.meta.largest) + 1).collect()
@@ -258,7 +270,7 @@ proptest! {
         is_deepest in any::<bool>(),
     ) {
         let limits = TableLimits { bytes, memory: usize::MAX };
-        let bed = Bed { home: sample::home(), next: Cell::new(0), limits, soft_bounds };
+        let bed = Bed { home: sample::home(), next: Cell::new(0), limits, soft_bounds, asked: Cell::new(0) };
         let (mut writes, mut version, mut inputs) = (Vec::new(), Version::default(), Vec::new());
         for (number, (flush, bounds)) in (1..).zip(&flushes) {
             let tables = bed.flush(flush, writes.len() as Seqno + 1, bounds);
@@ -294,4 +306,36 @@ proptest! {
         }
         prop_assert!(tables.iter().all(|table| table.meta.entries + table.meta.ranges > 0));
     }
+}
+
+/// Whoever closes the database, or clears the keyspace, waits for the answer.
+#[test]
+fn a_merge_of_large_values_is_asked_to_stop_as_often_as_one_of_many() {
+    let asked = |count: u32, len: usize, are_blocks: bool| {
+        let limits = TableLimits { bytes: 64 << 20, memory: usize::MAX };
+        let (soft_bounds, asked) = (Vec::new(), Cell::new(0));
+        let bed = Bed { home: sample::home(), next: Cell::new(0), limits, soft_bounds, asked };
+        let put = |number: u32| Entry {
+            key: number.to_be_bytes().to_vec(),
+            trailer: Trailer::new(1, Kind::Put),
+            value: vec![1; len],
+        };
+        let mut cursor = Sorted::new((0..count).map(put).collect());
+        cursor.seek_to_first().unwrap();
+        let retention = || Retention::new(vec![9]);
+        let tables = bed.write(&mut cursor, &mut retention(), true, (&[], None));
+        if are_blocks {
+            bed.asked.set(0);
+            let run = Run::new(Place::merged(1), tables).unwrap();
+            let mut cursor = Merge::new(vec![RunCursor::new(run, ReadMode::Sequential)]);
+            cursor.seek_to_first().unwrap();
+            bed.write(&mut cursor, &mut retention(), true, (&[], None));
+        }
+        bed.asked.get()
+    };
+    for are_blocks in [false, true] {
+        assert_eq!(asked(1000, 10, are_blocks), 0);
+        assert_eq!(asked(17, 1 << 20, are_blocks), 4, "blocks as a whole: {are_blocks}");
+    }
+    assert_eq!(asked(5000, 10, false), 4);
 }
