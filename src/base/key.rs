@@ -83,6 +83,12 @@ impl Trailer {
         Self(self.0 & !0xff | Kind::Put as u64)
     }
 
+    /// Whether this is a put that has its value with it.
+    #[inline]
+    pub(crate) fn is_plain_put(self) -> bool {
+        self.0 as u8 == Kind::Put as u8
+    }
+
     /// Whether the value is kept apart, and the entry has what leads to it instead.
     #[inline]
     pub(crate) fn is_apart(self) -> bool {

@@ -4,10 +4,12 @@
 //! Forward, the inner cursor stands on the entry shown. Backward, versions come oldest first, so the inner
 //! cursor stands in front of all versions of the key shown, and key and value are kept aside.
 
+use std::sync::Arc;
+
 use super::{EntryCursor, OrderedCursor};
 use crate::base::key::{self, Mark};
 use crate::base::{Kind, Seqno, Slice, Trailer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Position {
@@ -31,13 +33,26 @@ pub(crate) struct Visible<C> {
     /// Of the entry that is aside.
     trailer: Trailer,
     value: Slice,
+    /// What an entry is whose value is apart, if nobody looks for that.
+    misled: Option<Arc<Error>>,
 }
 
 impl<C: EntryCursor> Visible<C> {
     pub(crate) fn new(entries: C, at: Seqno) -> Self {
         let value = Slice::from(&[][..]);
         let (position, mark, key) = (Position::Outside, Mark::default(), Vec::new());
-        Self { entries, at, position, mark, key, trailer: Trailer::OLDEST, value }
+        let (trailer, misled) = (Trailer::OLDEST, None);
+        Self { entries, at, position, mark, key, trailer, value, misled }
+    }
+
+    /// The same, where no value is apart: an entry that says so is the error `misled`.
+    pub(crate) fn all_together(self, misled: Arc<Error>) -> Self {
+        Self { misled: Some(misled), ..self }
+    }
+
+    #[cold]
+    fn check_apart(&self) -> Result<()> {
+        self.misled.as_ref().map_or(Ok(()), |misled| Err(Error::clone(misled)))
     }
 
     /// The number and kind of the entry shown.
@@ -56,7 +71,12 @@ impl<C: EntryCursor> Visible<C> {
             let trailer = self.entries.trailer();
             let hidden = trailer.seqno() > self.at || (passed && self.is_remembered());
             if !hidden {
-                if trailer.kind() == Kind::Put {
+                if trailer.is_plain_put() {
+                    self.position = Position::OnEntry;
+                    return Ok(());
+                }
+                if trailer.is_apart() {
+                    self.check_apart()?;
                     self.position = Position::OnEntry;
                     return Ok(());
                 }
@@ -94,6 +114,9 @@ impl<C: EntryCursor> Visible<C> {
             self.entries.prev()?;
         }
         if on_key && newest == Kind::Put {
+            if self.trailer.is_apart() {
+                self.check_apart()?;
+            }
             self.position = Position::Aside;
         }
         Ok(())

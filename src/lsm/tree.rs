@@ -29,7 +29,7 @@ use super::read_trigger::ReadTrigger;
 use super::state::{Basis, State};
 use super::table::{TableLimits, TableOptions};
 use super::values::{self, Moves, Placement, References, ValueCursor, ValueFiles, verify_files};
-use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers};
+use super::version::{Edit, Home, Manifest, Place, Run, TableFile, Version, leftovers, misled_in};
 use crate::base::{ReadPoint, Seqno, Slice, Span, Trailer};
 use crate::contract::{Clear, Context, DeleteRange, Engine, Load, Write};
 use crate::error::{Error, ErrorKind, Result};
@@ -64,6 +64,8 @@ pub(crate) struct Tree {
     /// What compactions work on. A claim is given up when its result is installed.
     claims: Arc<Claims>,
     reading: Arc<ReadTrigger>,
+    /// What readers are told who find an entry whose value is apart where none is.
+    misled: Arc<Error>,
     pressure: AtomicU32,
     flushes: AtomicU64,
     compactions: AtomicU64,
@@ -110,6 +112,7 @@ impl Tree {
         };
         let tree = Arc::new_cyclic(|this: &Weak<Self>| Self {
             persisted: AtomicU64::new(manifest.persisted()),
+            misled: Arc::new(misled_in(&home.dir)),
             home,
             policy,
             options: ArcSwap::from_pointee(options),
@@ -591,7 +594,7 @@ impl Tree {
     ) -> Box<dyn OrderedCursor> {
         let records = Visible::new(entries, at);
         if state.version.values.is_empty() {
-            return Box::new(records);
+            return Box::new(records.all_together(Arc::clone(&self.misled)));
         }
         let (version, reader) = (Arc::clone(&state.version), Arc::clone(&self.context.reader));
         Box::new(ValueCursor::new(records, version, reader))

@@ -3,6 +3,8 @@
 use super::*;
 use crate::base::Kind;
 use crate::contract::testing::{Log, context};
+use crate::lsm::table::TableBuilder;
+use crate::lsm::version::TableMeta;
 use crate::options::KeyspaceOptions;
 use crate::vfs::MemoryFs;
 
@@ -45,4 +47,32 @@ fn nothing_is_written_to_the_manifest_of_a_tree_that_has_stopped() {
         context.background.flush.stop();
         context.background.compaction.stop();
     }
+}
+
+/// Nothing that is written is so: a file that somebody has made.
+#[test]
+fn an_entry_that_leads_to_no_value_file_is_damage_to_all_who_read_it() {
+    let fs = MemoryFs::new();
+    let (context, tree) = with_a_move(&fs);
+    let id = tree.take_id();
+    let (home, options) = (tree.home(), tree.table_options(0));
+    let file = home.create(id).unwrap();
+    let mut table = TableBuilder::new(file, home.identity_of(id), &options).unwrap();
+    let reference = [7, 100, 5];
+    table.add(b"forged", Trailer::new(1, Kind::Put).apart(), &reference).unwrap();
+    let table = TableFile::new(TableMeta::new(id, table.finish().unwrap()), Arc::clone(home));
+    let edit = Edit { persisted: 0, removed: vec![], added: vec![(Place::merged(4), table)] };
+    assert!(tree.install(&tree.state().basis(), edit, |_, _| {}).unwrap());
+    let latest = ReadPoint::Latest(&context.visibility);
+    let is_damage = |read: Result<()>| read.unwrap_err().kind() == ErrorKind::Corruption;
+    assert!(is_damage(tree.get(b"forged", latest).map(drop)));
+    assert!(is_damage(tree.multi_get(&[b"forged"], latest).map(drop)));
+    let mut cursor = tree.cursor(latest).unwrap();
+    assert!(is_damage(cursor.seek(b"forged")) && is_damage(cursor.seek_to_first()));
+    cursor.seek_to_last().unwrap();
+    assert_eq!(cursor.key(), b"key");
+    assert!(is_damage(cursor.prev()));
+    tree.stop();
+    context.background.flush.stop();
+    context.background.compaction.stop();
 }

@@ -9,6 +9,7 @@ pub(crate) mod sample;
 mod table_file;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::values::ValueFiles;
@@ -121,14 +122,18 @@ impl Version {
     #[cold]
     pub(crate) fn misled(&self) -> Error {
         let table = self.tables().next().map(|table| table.path()).unwrap_or_default();
-        let dir = table.parent().unwrap_or(&table);
-        Error::corruption(dir, 0, "a table refers to a value in a file that is not there")
+        misled_in(table.parent().unwrap_or(&table))
     }
 
     /// Bytes of the tables of a level.
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.level(level).iter().map(Run::bytes).fold(0, u64::saturating_add)
     }
+}
+
+/// The same of a tree in `dir`.
+pub(crate) fn misled_in(dir: &Path) -> Error {
+    Error::corruption(dir, 0, "a table refers to a value in a file that is not there")
 }
 
 #[cfg(test)]
