@@ -11,6 +11,7 @@
 //! Thread safety: plain data; [`publisher`] has a thread.
 
 mod encoding;
+mod fit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod publisher;
@@ -32,6 +33,8 @@ pub use watch::Watch;
 const STATUS: &str = "watch.status";
 /// The name of the file that asks for one.
 const REQUEST: &str = "watch.request";
+/// No status is longer: one that would be is published with less detail.
+const LONGEST_STATUS: u64 = 16 << 20;
 /// What the names of files end with that are still being written.
 const UNFINISHED: &str = "tmp";
 
@@ -118,7 +121,8 @@ pub struct LevelStatus {
     pub level: u32,
     /// Runs: tables that follow one another. Those of one level may overlap.
     pub runs: u64,
-    /// Where its bytes are, run by run, each in the order of keys. Of a level with many tables neighbours are taken together.
+    /// Where its bytes are, run by run, each in the order of keys. Of a level with many tables neighbours are taken together,
+    /// of several runs too in a status that is published and would be too long otherwise.
     pub spans: Vec<Span>,
 }
 

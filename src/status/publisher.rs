@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::encoding::encode;
-use super::{REQUEST, STATUS, Status, UNFINISHED};
+use super::fit::encode_in;
+use super::{LONGEST_STATUS, REQUEST, STATUS, Status, UNFINISHED};
 use crate::base::rng::Rng;
 use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, thread::JoinHandle};
@@ -83,7 +83,7 @@ fn publish(stopping: &Stopping, files: &Files, collect: &dyn Fn() -> Option<Stat
         answered = request;
         let Some(status) = collect() else { return };
         number += 1;
-        if let Err(error) = files.write(&encode((session, number), &status)) {
+        if let Err(error) = files.write(&encode_in(LONGEST_STATUS, (session, number), status)) {
             log::debug!("the status cannot be published: {error}");
         }
     }

@@ -124,6 +124,12 @@ fn watch(fs: &MemoryFs) -> Watch {
     Database::builder("/db").file_system(Arc::new(fs.clone())).watch().unwrap()
 }
 
+/// The same of a database that nobody has opened since it was made.
+fn watch_new(fs: &MemoryFs) -> Watch {
+    open(fs, false).close().unwrap();
+    watch(fs)
+}
+
 fn is_there(fs: &MemoryFs, name: &str) -> bool {
     fs.kind(&std::path::Path::new("/db").join(name)).unwrap().is_some()
 }
@@ -165,6 +171,33 @@ fn whoever_asks_is_answered_as_long_as_the_database_is_open() {
     drop(one);
     assert!(!is_there(&fs, REQUEST));
     drop(db);
+}
+
+#[test]
+fn who_looks_no_more_leaves_the_questions_of_others() {
+    let fs = MemoryFs::new();
+    let (mut one, mut other) = (watch_new(&fs), watch(&fs));
+    assert_eq!((one.ask(SOON).unwrap(), other.ask(SOON).unwrap()), (None, None));
+    drop(one);
+    assert!(is_there(&fs, REQUEST), "it is the other one's");
+    drop(other);
+    assert!(!is_there(&fs, REQUEST));
+}
+
+#[test]
+fn a_question_that_was_removed_is_asked_again() {
+    let fs = MemoryFs::new();
+    let mut watch = watch_new(&fs);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| watch.ask(LONG).unwrap());
+        while !is_there(&fs, REQUEST) {
+            std::thread::yield_now();
+        }
+        // That removes what is there of before.
+        let db = open(&fs, true);
+        assert!(asking.join().unwrap().is_some());
+        drop(db);
+    });
 }
 
 #[test]

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::encoding::{Stamp, decode};
-use super::publisher::{read, replace};
-use super::{REQUEST, STATUS, Status};
+use super::publisher::{LONGEST_REQUEST, read, replace};
+use super::{LONGEST_STATUS, REQUEST, STATUS, Status};
 use crate::base::rng::Rng;
 use crate::error::Result;
 use crate::vfs::{Fs, remove_leftover};
 
-/// No status is longer.
-const LONGEST_STATUS: u64 = 16 << 20;
 /// How often it is looked whether there is an answer.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -43,7 +41,8 @@ impl Watch {
     pub fn ask(&mut self, patience: Duration) -> Result<Option<Status>> {
         let begin = crate::sync::now();
         let before = self.published().map(|(stamp, _)| stamp);
-        let asked = self.write_request();
+        self.asked += 1;
+        let mut asked = self.write_request();
         loop {
             let answer = self.published().filter(|(stamp, _)| Some(*stamp) != before);
             if let Some((_, status)) = answer {
@@ -53,15 +52,27 @@ impl Watch {
             if left.is_zero() {
                 return asked.map(|()| None);
             }
+            // Whoever opens the database removes what is there of before, as does one who looks no more at the wrong moment.
+            if asked.is_ok() && matches!(self.fs.kind(&self.dir.join(REQUEST)), Ok(None)) {
+                asked = self.write_request();
+            }
             crate::sync::thread::sleep(left.min(LOOKS));
         }
     }
 
-    fn write_request(&mut self) -> Result<()> {
-        self.asked += 1;
-        let request = format!("{:016x} {}", self.watcher, self.asked);
+    fn request(&self) -> String {
+        format!("{:016x} {}", self.watcher, self.asked)
+    }
+
+    fn write_request(&self) -> Result<()> {
         let ending = format!("{:016x}", self.watcher);
-        replace(&*self.fs, &self.dir, (REQUEST, &ending), request.as_bytes())
+        replace(&*self.fs, &self.dir, (REQUEST, &ending), self.request().as_bytes())
+    }
+
+    /// Whether the request that is there is this one's last.
+    fn is_ours(&self) -> bool {
+        let found = read(&*self.fs, &self.dir.join(REQUEST), LONGEST_REQUEST);
+        found.is_some_and(|found| found == self.request().as_bytes())
     }
 
     /// What is published, from whenever it is.
@@ -72,7 +83,9 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        // Another one may wait for the answer to theirs.
         if self.asked > 0
+            && self.is_ours()
             && let Err(error) = remove_leftover(&*self.fs, &self.dir.join(REQUEST))
         {
             log::debug!("{REQUEST} stays behind: {error}");
