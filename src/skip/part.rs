@@ -97,11 +97,12 @@ impl Name {
         Arc::new(Self { home: Arc::clone(home), id, obsolete: AtomicBool::new(false) })
     }
 
-    /// The file, of `len` bytes, which is open, and reached by `layer` if it is opened again.
+    /// The file, of `len` bytes, which is open, and reached by `layer` if it is opened again: without
+    /// its page cache if the keyspace has left that.
     pub(super) fn handle(self: &Arc<Self>, file: Arc<dyn File>, layer: Layer, len: u64) -> Handle {
         let name = Arc::clone(self);
         Handle::closing(file, &self.home.open_files, move || {
-            let file = name.open(layer)?;
+            let file = name.open(layer.again_under(name.home.layer()))?;
             let found = file.len()?;
             if found != len {
                 let what = format!("the file is {found} bytes long, not {len}");

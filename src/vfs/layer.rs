@@ -54,6 +54,16 @@ impl Layer {
         if self == Self::Mmap { Self::Positional } else { self }
     }
 
+    /// The layer by which a file that was opened by this one is opened again when its keyspace has the layer `present`: one that the keyspace
+    /// has left makes no page cache any more, which nobody would count.
+    pub(crate) fn again_under(self, present: Self) -> Self {
+        match self {
+            Self::BlockCache { block_size, .. } if self != present => Self::Block { block_size },
+            Self::DirectCache { block_size, .. } if self != present => Self::Direct { block_size },
+            _ => self,
+        }
+    }
+
     /// The size of a block unless told otherwise, in bytes: 4 KiB.
     pub const DEFAULT_BLOCK_SIZE: u32 = 4096;
     /// The pages of a page cache unless told otherwise: 4096.
@@ -225,6 +235,20 @@ impl FromStr for Layer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layer_that_was_left_makes_no_page_cache() {
+        for layer in Layer::ALL {
+            assert_eq!(layer.again_under(layer), layer);
+            for present in Layer::ALL.into_iter().filter(|present| *present != layer) {
+                let again = layer.again_under(present);
+                assert_eq!(
+                    (again.page_cache_pages(), again.block_size()),
+                    (None, layer.block_size())
+                );
+            }
+        }
+    }
 
     #[test]
     fn names_and_sizes_round_trip() {

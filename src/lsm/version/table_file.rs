@@ -214,8 +214,11 @@ impl TableFile {
         }
         let home = &self.home;
         let id = self.meta.id;
-        let (fs, path, layer) = (Arc::clone(&home.fs), home.path(id), home.layer());
-        let open = move || open_needed(&*fs, &path, Access::Read, layer);
+        let (theirs, path, layer) = (Arc::clone(home), home.path(id), home.layer());
+        let open = move || {
+            let layer = layer.again_under(theirs.layer());
+            open_needed(&*theirs.fs, &path, Access::Read, layer)
+        };
         let file = open()?;
         let len = self.meta.len;
         let file = Handle::closing(file, &home.open_files, move || {
