@@ -1,5 +1,6 @@
 //! What is committed at once: one write, or a batch of them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::entry::{self, Change};
@@ -37,6 +38,44 @@ impl Target {
     }
 }
 
+/// So many targets are looked through, one by one.
+const FEW: usize = 8;
+
+/// The keyspaces that writes go to, each once, in the order in which they were added.
+#[derive(Clone, Default)]
+pub(crate) struct Targets {
+    all: Vec<Target>,
+    /// Where each of them is, by the number of its keyspace, if they are more than a few: a batch may write to thousands in turn.
+    places: HashMap<u32, usize>,
+}
+
+impl Targets {
+    /// Where the keyspace `id` is, which is looked for at `hint` first: as a rule writes follow one another in one keyspace.
+    #[inline]
+    fn find(&self, id: u32, hint: usize) -> Option<usize> {
+        match self.all.get(hint) {
+            Some(target) if target.id == id => Some(hint),
+            _ => self.search(id),
+        }
+    }
+
+    fn search(&self, id: u32) -> Option<usize> {
+        match self.all.len() {
+            ..=FEW => self.all.iter().position(|target| target.id == id),
+            _ => self.places.get(&id).copied(),
+        }
+    }
+
+    /// Adds a keyspace that is not there.
+    fn push(&mut self, target: &Target) {
+        self.all.push(target.clone());
+        if self.all.len() > FEW {
+            let added = self.all.iter().enumerate().skip(self.places.len());
+            self.places.extend(added.map(|(at, target)| (target.id, at)));
+        }
+    }
+}
+
 /// Writes that are committed together, encoded. Those of unlogged keyspaces are kept apart; within a
 /// keyspace the order is kept.
 #[derive(Clone, Default)]
@@ -45,7 +84,9 @@ pub(crate) struct EncodedWrites {
     pub(crate) logged_count: u64,
     pub(crate) unlogged: Vec<u8>,
     pub(crate) unlogged_count: u64,
-    pub(crate) targets: Vec<Target>,
+    targets: Targets,
+    /// Where the last write goes.
+    last: usize,
     /// Whether any of them does not only delete.
     has_puts: bool,
 }
@@ -66,9 +107,10 @@ impl EncodedWrites {
 
     /// Counts one more write to `target`, and gives where it is encoded.
     fn next(&mut self, target: &Target) -> &mut Vec<u8> {
-        if self.targets.iter().all(|known| known.id != target.id) {
-            self.targets.push(target.clone());
-        }
+        self.last = self.targets.find(target.id, self.last).unwrap_or_else(|| {
+            self.targets.push(target);
+            self.targets.all.len() - 1
+        });
         let (out, count) = if target.logged {
             (&mut self.logged, &mut self.logged_count)
         } else {
@@ -101,7 +143,7 @@ impl Writes<'_> {
     pub(crate) fn targets(&self) -> &[Target] {
         match self {
             Self::One { target, .. } => std::slice::from_ref(target),
-            Self::Many(writes) => &writes.targets,
+            Self::Many(writes) => &writes.targets.all,
         }
     }
 
@@ -168,11 +210,9 @@ impl Writes<'_> {
                     let mut next = entry::take(&mut bytes);
                     while let Some(entry) = next {
                         next = entry::take(&mut bytes);
-                        if writes.targets[target].id != entry.keyspace {
-                            let known = |target: &Target| target.id == entry.keyspace;
-                            target = writes.targets.iter().position(known).expect("added by push");
-                        }
-                        let engine = &*writes.targets[target].engine;
+                        target =
+                            writes.targets.find(entry.keyspace, target).expect("added by push");
+                        let engine = &*writes.targets.all[target].engine;
                         if let Some(next) = next.filter(|next| next.keyspace == entry.keyspace)
                             && let Change::Key { key, .. } = next.change
                         {
@@ -187,7 +227,7 @@ impl Writes<'_> {
                 }
                 // Unlogged writes come last, and no log will ever hold their numbers.
                 let logged_end = first + writes.logged_count;
-                for target in &writes.targets {
+                for target in &writes.targets.all {
                     let end = if target.logged { logged_end } else { seqno };
                     target.engine.end_batch(end - 1);
                 }
@@ -199,4 +239,42 @@ impl Writes<'_> {
 /// The durability that the writes can have.
 pub(crate) fn effective(durability: Durability, writes: &Writes<'_>) -> Option<Durability> {
     (writes.logged_count() > 0).then_some(durability)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::testing::{Log, context};
+    use crate::lsm::Tree;
+    use crate::options::KeyspaceOptions;
+    use crate::vfs::MemoryFs;
+
+    #[test]
+    fn targets_are_found_where_they_are_and_many_of_them_by_their_numbers() {
+        let context = context(Arc::new(MemoryFs::new()), Arc::<Log>::default());
+        let engine: Arc<dyn Engine> =
+            Tree::create(context.clone(), KeyspaceOptions::lsm().lsm).unwrap();
+        let mut writes = EncodedWrites::default();
+        for count in 1..100 {
+            // Each is written to again before the next one comes.
+            for id in 0..count {
+                let target = Target::new(7 * id, id % 2 == 0, Arc::clone(&engine));
+                writes.push(&target, Kind::Put, b"key", b"value");
+            }
+            let Targets { all, places } = &writes.targets;
+            let ids: Vec<u32> = all.iter().map(|target| target.id).collect();
+            assert_eq!(ids, (0..count).map(|id| 7 * id).collect::<Vec<_>>());
+            let by_number = if all.len() > FEW { all.len() } else { 0 };
+            assert_eq!(places.len(), by_number);
+            for hint in [0, 3, 1000] {
+                let find = |id| writes.targets.find(id, hint);
+                assert!(ids.iter().enumerate().all(|(at, &id)| find(id) == Some(at)));
+                assert_eq!((find(1), find(7 * count)), (None, None));
+            }
+        }
+        assert_eq!(writes.len(), 99 * 100 / 2);
+        engine.stop();
+        context.background.flush.stop();
+        context.background.compaction.stop();
+    }
 }
