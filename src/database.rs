@@ -275,8 +275,8 @@ impl Database {
         self.inner.status()
     }
 
-    /// Reads the catalog, the log from its first needed segment on, all tables, segments and trees, and checks all
-    /// checksums, orders and counts. Manifests were checked when the database was opened. Cost: reads these files.
+    /// Reads the catalog, the log from its first needed segment on, all manifests, tables, segments, sorted files and trees, and
+    /// checks all checksums, orders and counts. Cost: reads these files.
     ///
     /// # Errors
     /// Only if it cannot be run: `Io` when too many files are open, `Io` and `NoSpace` if what was written cannot be handed to the log's files, and `Closed`;

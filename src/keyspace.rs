@@ -417,7 +417,8 @@ impl Keyspace {
     /// it.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`; `Unsupported` in a skip keyspace whose reducer is not registered.
+    /// `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`, `Closed`; `Unsupported` in a skip keyspace whose reducer is not registered;
+    /// `Invalid` in one in which values of a key become one that is too large: all is in its own files then, but not merged.
     pub fn persist(&self) -> Result<()> {
         self.database.check_writable()?;
         let cut = || self.database.cut(&self.open.target);

@@ -24,7 +24,7 @@ use crate::base::key::compare;
 use crate::base::prefetch::prefetch_at;
 use crate::base::{Kind, Seqno, Slice, Trailer, View, varint, words};
 use crate::cache::{BlockCache, FileBlocks, Handle};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::planted::{Bug, planted};
 use crate::vfs::{BatchReader, File, Hint, ReadRequest};
 
@@ -169,8 +169,11 @@ impl SortedFile {
             requests: AtomicU64::new(0),
             reads: AtomicU64::new(0),
         };
-        // What is damaged shows when it is needed.
-        sorted.links = sorted.read_links(room.links).unwrap_or_default();
+        sorted.links = match sorted.read_links(room.links) {
+            // What is damaged shows when it is needed.
+            Err(error) if error.kind() == ErrorKind::Corruption => None,
+            links => links?,
+        };
         Ok(sorted)
     }
 

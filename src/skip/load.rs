@@ -128,7 +128,7 @@ impl Load for SortedLoad {
             unreachable!("a load is installed once, when it is finished")
         };
         sorted.uniform = Trailer::new(seqno, Kind::Put);
-        self.store.put_in_front(before, &Part::new(meta, *sorted, &name));
+        self.store.put_in_front(before, &Part::new(meta, *sorted, &name, self.layer));
     }
 
     fn wait(&mut self) -> Result<()> {

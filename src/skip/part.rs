@@ -131,6 +131,8 @@ pub(super) struct Part {
     pub(super) meta: PartMeta,
     pub(super) sorted: Arc<SortedFile>,
     name: Arc<Name>,
+    /// How the file is reached.
+    layer: Layer,
     memory: usize,
 }
 
@@ -162,14 +164,19 @@ impl Part {
             let what = "the file is not the one its manifest tells of";
             return Err(Error::corruption(&home.path(meta.id), 0, what));
         }
-        Ok(Self::new(meta, sorted, name))
+        Ok(Self::new(meta, sorted, name, layer))
     }
 
-    /// An open file.
-    pub(super) fn new(meta: PartMeta, sorted: SortedFile, name: &Arc<Name>) -> Arc<Self> {
+    /// An open file, which is reached by `layer`.
+    pub(super) fn new(
+        meta: PartMeta,
+        sorted: SortedFile,
+        name: &Arc<Name>,
+        layer: Layer,
+    ) -> Arc<Self> {
         let memory = sorted.memory();
-        let part =
-            Arc::new(Self { meta, sorted: Arc::new(sorted), name: Arc::clone(name), memory });
+        let (sorted, name_of) = (Arc::new(sorted), Arc::clone(name));
+        let part = Arc::new(Self { meta, sorted, name: name_of, layer, memory });
         let weak: Weak<Self> = Arc::downgrade(&part);
         name.home.open_files.opened(weak, memory, || ());
         part
@@ -178,6 +185,10 @@ impl Part {
     /// Says that no later state holds it: its file is removed with the last reader.
     pub(super) fn set_obsolete(&self) {
         self.name.obsolete.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn layer(&self) -> Layer {
+        self.layer
     }
 
     /// Bytes of memory it takes, without cached blocks.

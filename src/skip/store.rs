@@ -158,6 +158,15 @@ impl State {
         }
     }
 
+    fn basis(&self) -> Basis {
+        Basis { files: self.files.clone(), cleared: self.cleared, emptied: self.emptied }
+    }
+
+    /// Whether all that a reader at `seqno` sees has been kept for another one.
+    fn is_served(&self, seqno: Seqno) -> bool {
+        self.older.iter().any(|older| older.from <= seqno && seqno < older.to)
+    }
+
     /// Loads that the manifest does not name, newest first, if all up to `persisted` is in files that it does.
     fn loads(&self, persisted: Seqno) -> impl Iterator<Item = &Arc<Part>> {
         self.files.runs.iter().take_while(move |run| run.meta.to > persisted)
@@ -183,9 +192,17 @@ impl State {
     }
 }
 
+/// What a merge begins with. Memtables are no part of it: it would keep them in memory until it ends.
+struct Basis {
+    files: Files,
+    /// The numbers of the last clear before, and of what the last merge went to that left nothing.
+    cleared: Seqno,
+    emptied: Seqno,
+}
+
 /// What is to be merged.
 struct Due {
-    state: Arc<State>,
+    basis: Basis,
     runs: Vec<Arc<Part>>,
     with_base: bool,
 }
@@ -322,24 +339,23 @@ impl Store {
 
     /// Records which files there are after `change`, and that all up to `persisted` is in them, if that changes too; then
     /// lets readers see it, with what `also` changes, given the files of before. Files that are there no more are obsolete.
-    /// False if nothing has changed, because all has been taken away since the state `since`.
+    /// False if nothing has changed, because all has been taken away since the last clear was the one with the number `cleared`.
     ///
     /// If the record is refused, for want of space or open files, nothing has changed. If recording fails otherwise, it is unknown what is on
     /// disk: writes are refused from then on, and no file that either outcome needs is removed.
     fn install(
         &self,
-        since: &State,
+        cleared: Seqno,
         persisted: Option<Seqno>,
         change: impl Fn(&mut Files),
         also: impl FnOnce(&mut State, Files),
     ) -> Result<bool> {
         let mut manifest = lock(&self.manifest);
         let persisted = persisted.unwrap_or(manifest.contents.persisted);
-        let state = self.state.load_full();
-        if state.cleared != since.cleared {
+        let Basis { files: before, cleared: now, .. } = self.state.load().basis();
+        if now != cleared {
             return Ok(false);
         }
-        let before = state.files.clone();
         let mut files = before.clone();
         change(&mut files);
         let metas = files.metas(persisted);
@@ -358,7 +374,35 @@ impl Store {
             }
         });
         gone.iter().for_each(|part| part.set_obsolete());
+        if let Err(error) = self.reopen_stale() {
+            // They are read all the same, and the next change tries it again.
+            log::warn!("files stay reached as before: {error}");
+        }
         Ok(true)
+    }
+
+    /// Has those files reached by the present layer that were opened before there was that one. The manifest's lock is held:
+    /// files come, but for loads, and go under it.
+    fn reopen_stale(&self) -> Result<()> {
+        let layer = self.home.layer();
+        let files = self.state.load().files.clone();
+        let stale = files.all().filter(|part| part.layer() != layer);
+        let reopened = stale.map(|part| part.reopen()).collect::<Result<Vec<_>>>()?;
+        if reopened.is_empty() {
+            return Ok(());
+        }
+        self.change_state(|state| {
+            for part in state.files.all_mut() {
+                let again = reopened.iter().find(|again| again.meta.id == part.meta.id);
+                again.into_iter().for_each(|again| *part = Arc::clone(again));
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether nothing comes of what began when the last clear was the one with this number: another one has come.
+    fn is_in_vain(&self, cleared: Seqno) -> bool {
+        self.state.load().cleared != cleared
     }
 
     fn record(
@@ -442,37 +486,45 @@ impl Store {
 
     /// Brings the oldest of what is not in named files there.
     fn flush_oldest(&self) -> Result<()> {
-        let state = self.state.load_full();
-        if let Some(clearing) = &state.clearing {
-            let clear = || self.take_away(clearing.seqno);
+        let state = self.state.load();
+        if let Some(Clearing { seqno, .. }) = state.clearing {
+            drop(state);
+            let clear = || self.take_away(seqno);
             return self.context.observer.observe(JobKind::Clear, clear);
         }
-        let frozen = state.memtables.oldest_frozen();
+        let frozen = state.memtables.oldest_frozen().cloned();
         let load = state.loads(self.persisted()).last().map(|load| load.meta.to);
+        let (cleared, is_first) = (state.cleared, state.files.all().next().is_none());
+        drop(state);
         match (frozen, load) {
-            (frozen, Some(to)) if frozen.is_none_or(|frozen| to <= frozen.last) => {
+            (frozen, Some(to)) if frozen.as_ref().is_none_or(|frozen| to <= frozen.last) => {
                 let load = || {
                     self.context.host.sync_log(to)?;
-                    self.install(&state, Some(to), |_| {}, |_, _| {}).map(drop)
+                    self.install(cleared, Some(to), |_| {}, |_, _| {}).map(drop)
                 };
                 self.context.observer.observe(JobKind::Load, load)
             }
             (Some(frozen), _) => {
                 let mut job = self.context.observer.begin(JobKind::Flush, Vec::new(), None);
-                let spilled = self.spill(&state, frozen, &mut job);
+                let spilled = self.spill(&frozen, (cleared, is_first), &mut job);
                 job.end(spilled)
             }
             (None, _) => Ok(()),
         }
     }
 
-    /// Writes a frozen memtable to a run, or to the base if there is nothing else.
-    fn spill(&self, state: &State, frozen: &Frozen, job: &mut Job) -> Result<()> {
+    /// Writes a frozen memtable to a run, or to the base if it `is_first` of all files; in vain if the last clear is not the one with
+    /// the number `cleared` any more.
+    fn spill(
+        &self,
+        frozen: &Frozen,
+        (cleared, is_first): (Seqno, bool),
+        job: &mut Job,
+    ) -> Result<()> {
         let Frozen { memtable, last } = frozen;
         let (last, after) = (*last, self.persisted());
         self.wait_published(last)?;
         let is_held = self.context.visibility.is_held_between(after, last);
-        let is_first = state.files.all().next().is_none();
         let purpose = match (is_held, is_first && self.reduce.is_ready()) {
             (true, _) => Purpose::ExactRun,
             (false, true) => Purpose::Base,
@@ -480,7 +532,7 @@ impl Store {
         };
         let write = |purpose| {
             let after = if purpose == Purpose::Base { 0 } else { after };
-            let order = self.order(purpose, after, last, (None, None));
+            let order = self.order(purpose, (after, last), cleared, (None, None));
             order(vec![Input::Left(memtable.cursor())])
         };
         let made = match write(purpose) {
@@ -491,14 +543,18 @@ impl Store {
                 write(Purpose::Run)
             }
             made => made,
-        }?;
+        };
+        if self.is_given_up(&made, cleared)? {
+            return Ok(());
+        }
+        let made = made?;
         let installed = self.context.host.sync_log(last).and_then(|()| {
             let add = |files: &mut Files| match &made {
                 Some(part) if part.meta.is_base => files.base = Some(Arc::clone(part)),
                 Some(part) => files.add_run(part),
                 None => {}
             };
-            self.install(state, Some(last), add, |state, _| {
+            self.install(cleared, Some(last), add, |state, _| {
                 let is_this = |oldest: &mut Frozen| Arc::ptr_eq(&oldest.memtable, memtable);
                 state.memtables.frozen.pop_if(is_this);
             })
@@ -513,12 +569,13 @@ impl Store {
         Ok(())
     }
 
-    /// What carries out a merge.
+    /// What carries out a merge of the writes above `after` and up to `to`. If another clear comes than the one with the number `cleared`,
+    /// it is [given up](Self::is_given_up).
     fn order<'a>(
         &'a self,
         purpose: Purpose,
-        after: Seqno,
-        to: Seqno,
+        (after, to): (Seqno, Seqno),
+        cleared: Seqno,
         (progress, valve): (Option<&'a Progress>, Option<&'a Arc<Valve>>),
     ) -> impl Fn(Vec<Input>) -> Result<Option<Arc<Part>>> + 'a {
         move |inputs| {
@@ -532,10 +589,22 @@ impl Store {
                 to,
                 progress,
                 valve,
-                stopped: &|| self.jobs.is_stopping(),
+                stopped: &|| self.jobs.is_stopping() || self.is_in_vain(cleared),
             };
             order.carry_out(inputs)
         }
+    }
+
+    /// Whether a merge was told to stop because of a clear: nothing is to come of it, and nothing has.
+    ///
+    /// # Errors
+    /// `Closed` if the engine stops.
+    fn is_given_up(&self, made: &Result<Option<Arc<Part>>>, cleared: Seqno) -> Result<bool> {
+        if !matches!(made, Err(Error::Closed)) {
+            return Ok(false);
+        }
+        self.jobs.stop_if_told()?;
+        Ok(self.is_in_vain(cleared))
     }
 
     // ---- loading ----
@@ -597,8 +666,8 @@ impl Store {
     fn merge_one(&self) {
         let Some(running) = self.jobs.begin(Work::Upkeep) else { return };
         let merged = running.persistently(|| {
-            let Some(Due { state, runs, with_base }) = self.due() else { return Ok(()) };
-            match self.merge_parts(&state, &[], &runs, with_base) {
+            let Some(Due { basis, runs, with_base }) = self.due() else { return Ok(()) };
+            match self.merge_parts(&basis, &[], &runs, with_base) {
                 // Values that become too large must not keep runs from being merged, or nobody could write any more,
                 // not even what makes them smaller.
                 Err(Error::Invalid(what)) if with_base => {
@@ -606,7 +675,7 @@ impl Store {
                         "{}: runs stay apart from the base: {what}",
                         self.home.dir.display()
                     );
-                    self.merge_parts(&state, &[], &runs, false)
+                    self.merge_parts(&basis, &[], &runs, false)
                 }
                 merged => merged,
             }
@@ -619,36 +688,36 @@ impl Store {
 
     /// What is to be merged in the background.
     fn due(&self) -> Option<Due> {
-        let (state, mut runs) = self.written_runs();
+        let (basis, mut runs) = self.written_runs();
         let bytes: Vec<_> = runs.iter().map(|run| run.meta.len).collect();
-        let choice = policy::due(&bytes, state.files.base.as_ref().map(|base| base.meta.len))?;
+        let choice = policy::due(&bytes, basis.files.base.as_ref().map(|base| base.meta.len))?;
         runs.truncate(choice.runs);
-        Some(Due { state, runs, with_base: choice.with_base && self.reduce.is_ready() })
+        Some(Due { basis, runs, with_base: choice.with_base && self.reduce.is_ready() })
     }
 
-    /// Runs that the manifest names, newest first, and the state that they are of.
-    fn written_runs(&self) -> (Arc<State>, Vec<Arc<Part>>) {
+    /// Runs that the manifest names, newest first, and the basis that they are of.
+    fn written_runs(&self) -> (Basis, Vec<Arc<Part>>) {
         // A state that is loaded later has all that had been persisted: there is no gap between the runs.
         let persisted = self.persisted();
-        let state = self.state.load_full();
-        let runs = state.files.runs.iter().filter(|run| run.meta.to <= persisted).cloned();
+        let basis = self.state.load().basis();
+        let runs = basis.files.runs.iter().filter(|run| run.meta.to <= persisted).cloned();
         let runs = runs.collect();
-        (state, runs)
+        (basis, runs)
     }
 
-    /// Merges the newest memtables, runs, and the base of a state. If it fails, nothing has changed.
+    /// Merges the newest memtables, runs, and the base of what there was. If it fails, or a clear comes meanwhile, nothing has changed.
     fn merge_parts(
         &self,
-        state: &State,
+        basis: &Basis,
         frozen: &[Frozen],
         runs: &[Arc<Part>],
         with_base: bool,
     ) -> Result<()> {
         let Some(to) = newest(frozen, runs) else { return Ok(()) };
-        let is_flush = runs.is_empty() && !(with_base && state.files.base.is_some());
+        let is_flush = runs.is_empty() && !(with_base && basis.files.base.is_some());
         let kind = if is_flush { JobKind::Flush } else { JobKind::Merge };
         let mut job = self.context.observer.begin(kind, Vec::new(), None);
-        let merged = self.merge_up_to(to, state, (frozen, runs), with_base, &mut job);
+        let merged = self.merge_up_to(to, basis, (frozen, runs), with_base, &mut job);
         job.end(merged)
     }
 
@@ -656,19 +725,18 @@ impl Store {
     fn merge_up_to(
         &self,
         to: Seqno,
-        state: &State,
+        basis: &Basis,
         (frozen, runs): (&[Frozen], &[Arc<Part>]),
         with_base: bool,
         job: &mut Job,
     ) -> Result<()> {
-        let base = state.files.base.clone().filter(|_| with_base);
+        let Basis { files, cleared, emptied } = basis;
+        let base = files.base.clone().filter(|_| with_base);
         let oldest = runs.last().map_or(0, |run| run.meta.after);
         let (after, from) = match with_base {
             // What was before a clear is kept by that; what was before the base, or before nothing was left, by the merge that
             // made it.
-            true => {
-                (0, base.as_ref().map_or(state.cleared.max(state.emptied), |base| base.meta.to))
-            }
+            true => (0, base.as_ref().map_or(*cleared.max(emptied), |base| base.meta.to)),
             false => (oldest, oldest),
         };
         self.wait_published(to)?;
@@ -679,15 +747,19 @@ impl Store {
         let at_once = at_once(self.home.budget.total, parts.len()) as u64;
         let memtables = frozen.iter().map(|frozen| Input::Left(frozen.memtable.cursor()));
         let files = parts.iter().map(|part| Input::Right(part.sorted.cursor(Some(at_once))));
-        let bytes = parts.iter().map(|part| part.sorted.footer.bytes).sum();
+        // Forged files may have any.
+        let bytes = parts.iter().map(|part| part.sorted.footer.bytes).fold(0, u64::saturating_add);
         self.progress.total.store(bytes, Ordering::Relaxed);
         let purpose = if with_base { Purpose::Base } else { Purpose::Run };
         // Writers may wait for memtables to be written.
         let valve = frozen.is_empty().then_some(self.jobs.valve());
-        let merge = self.order(purpose, after, to, (Some(&self.progress), valve));
+        let merge = self.order(purpose, (after, to), *cleared, (Some(&self.progress), valve));
         let made = merge(memtables.chain(files).collect());
         self.progress.total.store(0, Ordering::Relaxed);
         self.progress.done.store(0, Ordering::Relaxed);
+        if self.is_given_up(&made, *cleared)? {
+            return Ok(());
+        }
         let made = made?;
         let ids: Vec<_> = parts.iter().map(|part| part.meta.id).collect();
         let replace = |files: &mut Files| {
@@ -703,9 +775,11 @@ impl Store {
         };
         let logged = persists.map_or(Ok(()), |to| self.context.host.sync_log(to));
         let installed = logged.and_then(|()| {
-            self.install(state, persists, replace, |state, before| {
+            self.install(*cleared, persists, replace, |state, before| {
                 state.memtables.frozen.retain(|other| !is_merged(other));
-                if self.context.visibility.is_held_between(from, to)
+                // What an earlier merge has kept for a snapshot is all that it sees.
+                let held = self.context.visibility.held_between(from, to);
+                if !held.iter().all(|&seqno| state.is_served(seqno))
                     && !planted(Bug::MergeIgnoresSnapshots)
                 {
                     state.older.push(Older { from, to, memtables: None, files: before });
@@ -729,8 +803,8 @@ impl Store {
     /// Merges all runs with the base, until there are none but those that come meanwhile.
     fn merge_all(&self) -> Result<()> {
         let running = self.jobs.take_over(Work::Upkeep, &[Work::Upkeep])?;
-        let (state, runs) = self.written_runs();
-        let merged = self.merge_parts(&state, &[], &runs, true);
+        let (basis, runs) = self.written_runs();
+        let merged = self.merge_parts(&basis, &[], &runs, true);
         drop(running);
         // Runs that came meanwhile found the job taken.
         self.schedule_merge();
@@ -766,20 +840,28 @@ impl Store {
             self.flush_oldest()?;
             state = self.state.load_full();
         }
-        let (frozen, runs) = (&state.memtables.frozen, &state.files.runs);
-        let to = newest(frozen, runs).unwrap_or(0);
+        let (frozen, basis) = (state.memtables.frozen.clone(), state.basis());
+        drop(state);
+        let runs = &basis.files.runs;
+        let to = newest(&frozen, runs).unwrap_or(0);
         // Only then is it known whether a snapshot sees a part of the memtables.
         self.wait_published(to)?;
         let is_held = self.context.visibility.is_held_between(self.persisted(), to);
         if frozen.is_empty() || !is_held {
-            self.merge_parts(&state, frozen, runs, true)?;
-            // If a clear came meanwhile, the merge was in vain, and nothing has persisted before that has.
-            return self.flush_up_to(last);
+            let merged = self.merge_parts(&basis, &frozen, runs, true);
+            drop((frozen, basis));
+            // If a clear came meanwhile, the merge was in vain, and nothing has persisted before that has. Values that become too
+            // large keep files apart, but nothing from being persisted.
+            if matches!(merged, Ok(()) | Err(Error::Invalid(_))) {
+                self.flush_up_to(last)?;
+            }
+            return merged;
         }
+        drop((frozen, basis));
         // What snapshots see in between stays in runs.
         self.flush_up_to(last)?;
-        let (state, runs) = self.written_runs();
-        self.merge_parts(&state, &[], &runs, true)
+        let (basis, runs) = self.written_runs();
+        self.merge_parts(&basis, &[], &runs, true)
     }
 
     /// Brings what was cut up to `last` to named files, for who has the flush job.
@@ -1093,14 +1175,23 @@ impl Engine for Store {
     }
 
     fn verify(&self, report: &mut VerifyReport) {
-        let state = self.state.load_full();
-        for part in state.files.all() {
+        let manifest = lock(&self.manifest);
+        let checked = Manifest::open(&*self.home.fs, &self.home.dir, self.context.identity);
+        drop(manifest);
+        report.files += 1;
+        report.problems.extend(checked.err());
+        // Without the state, whose memtables would stay in memory until all has been read.
+        let files = {
+            let state = self.state.load();
+            report.entries += state.memtables.entries();
+            state.files.clone()
+        };
+        for part in files.all() {
             report.files += 1;
             report.bytes += part.meta.len;
             report.entries += part.meta.records;
             report.problems.extend(verify::verify(&part.sorted).err());
         }
-        report.entries += state.memtables.entries();
     }
 
     fn active_bytes(&self) -> usize {
@@ -1152,24 +1243,12 @@ impl Engine for Store {
     fn set_layer(&self, layer: Layer) -> Result<()> {
         let _files_stay = lock(&self.manifest);
         let before = std::mem::replace(&mut *lock(&self.home.layer), layer);
-        let state = self.state.load_full();
-        let reopened: Result<Vec<_>> = state.files.all().map(|part| part.reopen()).collect();
-        match reopened {
-            Ok(reopened) => {
-                // A load may have come meanwhile: it stays as it is.
-                self.change_state(|state| {
-                    for part in state.files.all_mut() {
-                        let again = reopened.iter().find(|again| again.meta.id == part.meta.id);
-                        again.into_iter().for_each(|again| *part = Arc::clone(again));
-                    }
-                });
-                Ok(())
-            }
-            Err(error) => {
-                *lock(&self.home.layer) = before;
-                Err(error)
-            }
+        // What is opened meanwhile by the layer of before follows when it is installed, a load when the manifest takes it.
+        let reopened = self.reopen_stale();
+        if reopened.is_err() {
+            *lock(&self.home.layer) = before;
         }
+        reopened
     }
 
     fn stop(&self) {
@@ -1209,6 +1288,14 @@ impl Store {
 
 fn is_empty(memtables: &Memtables) -> bool {
     memtables.entries() == 0
+}
+
+#[cfg(test)]
+impl Store {
+    /// What the next write goes to.
+    pub(super) fn memtable(&self) -> Weak<dyn crate::memtable::Memtable> {
+        Arc::downgrade(&self.state.load().memtables.active)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

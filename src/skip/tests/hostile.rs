@@ -6,11 +6,15 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::files::{check_points, check_positions, check_together, probes, shape, sorted};
+use super::rig::Rig;
 use super::*;
 use crate::base::key::compare;
-use crate::base::{checksum, varint};
+use crate::base::{checksum, hash, varint};
+use crate::contract::Engine;
+use crate::contract::testing::{Log, context};
 use crate::error::ErrorKind;
 use crate::iter::{EntryCursor, sample};
+use crate::options::KeyspaceOptions;
 use crate::reducer::Reducer;
 use crate::skip::block::BlockBuilder;
 use crate::skip::footer::Footer;
@@ -18,8 +22,12 @@ use crate::skip::merge::{Input, Order, Purpose};
 use crate::skip::part::{Home, Name, Part, PartMeta};
 use crate::skip::positions::Positions;
 use crate::skip::reduce::Reduce;
+use crate::skip::store::Store;
 use crate::skip::verify::verify;
-use crate::vfs::{Access, BatchReader, Fs, Layer, MemoryFs};
+use crate::stats::VerifyReport;
+use crate::vfs::{
+    Access, BatchReader, Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation,
+};
 
 /// A link as it is written: what it leads to are numbers.
 #[derive(Clone, Debug)]
@@ -301,7 +309,7 @@ fn part(bytes: &[u8], home: &Arc<Home>) -> Option<Arc<Part>> {
     let sorted = SortedFile::open(file, IDENTITY, len, SEQNO, &cache, NO_ROOM).ok()?;
     let records = sorted.footer.records;
     let meta = PartMeta { id: 1, len, records, is_base: true, after: 0, to: SEQNO };
-    Some(Part::new(meta, sorted, &Name::new(home, meta.id)))
+    Some(Part::new(meta, sorted, &Name::new(home, meta.id), home.layer()))
 }
 
 /// Merges a file with one that is whole. A base is whole then; a run may have versions twice that both had.
@@ -589,5 +597,80 @@ proptest! {
             exercise_positions(&bytes, &reducer, &changes);
         }
         exercise_merges(&bytes, &Plan::new(some_entries(shape.has_trailers, 20), shape).bytes());
+    }
+}
+
+/// Files whose footers tell of as many bytes as can be told are merged like others.
+#[test]
+fn bytes_in_footers_are_not_believed() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    (1..=3).for_each(|seqno| rig.spill(seqno, "key"));
+    let identity = rig.context.identity;
+    drop(rig);
+    let mut forged = 0;
+    for (path, mut bytes) in memory.files() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let Some(id) = name.strip_suffix(".sorted") else { continue };
+        let identity = hash::file_identity(identity, id.parse().unwrap());
+        let at = bytes.len() - Footer::LEN;
+        let footer = bytes.last_chunk().unwrap();
+        let footer = Footer::decode(footer, &path, identity, at as u64).unwrap();
+        let footer = Footer { bytes: u64::MAX, ..footer };
+        bytes[at..].copy_from_slice(&footer.encode(identity, at as u64));
+        memory.write_file(&path, &bytes).unwrap();
+        forged += 1;
+    }
+    assert_eq!(forged, 3);
+    let rig = Rig::open(&fs);
+    rig.store.synchronize(&|| Ok(())).unwrap();
+    assert_eq!((rig.get("key", 3), rig.store.stats().skip.unwrap().runs), (Some(3), 0));
+}
+
+#[test]
+fn verify_reads_the_manifest() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    rig.spill(1, "key");
+    let check = |has_problems: bool| {
+        let mut report = VerifyReport::default();
+        rig.store.verify(&mut report);
+        assert_eq!((report.files, !report.problems.is_empty()), (2, has_problems), "{report:?}");
+    };
+    check(false);
+    let is_manifest = |path: &Path| path.to_str().unwrap().contains("manifest");
+    let (path, bytes) = memory.files().into_iter().find(|(path, _)| is_manifest(path)).unwrap();
+    for at in [0, bytes.len() as u64 / 2] {
+        memory.corrupt(&path, at, 1).unwrap();
+        check(true);
+        memory.corrupt(&path, at, 1).unwrap();
+        check(false);
+    }
+}
+
+/// A file that is opened without its links, because of an error that is soon over, would be without them for as long as it lives.
+#[test]
+fn errors_of_the_system_are_not_taken_for_damaged_links() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    rig.spill(1, "key");
+    drop(rig);
+    let faults = FaultFs::new(Arc::new(memory));
+    let context = context(Arc::new(faults.clone()), Arc::new(Log::default()));
+    let open = || Store::open(context.clone(), KeyspaceOptions::skip().skip);
+    let broken = Fault::new(Operation::Read, Effect::Fail(Errno::Raw(5)));
+    for after in 0.. {
+        let before = faults.fired();
+        faults.arm(Fault { name_contains: ".sorted".into(), after, ..broken.clone() });
+        let opened = open();
+        faults.disarm();
+        if faults.fired() == before {
+            assert!(opened.is_ok() && after >= 3, "there are {after} reads");
+            break;
+        }
+        assert_eq!(opened.err().map(|error| error.kind()), Some(ErrorKind::Io), "read {after}");
     }
 }

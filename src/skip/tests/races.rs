@@ -1,6 +1,7 @@
 //! What happens at the same time as something else.
 
 use std::hint;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -10,6 +11,8 @@ use super::rig::Rig;
 use crate::base::Kind;
 use crate::contract::{Clear, Engine, Load, Write};
 use crate::error::ErrorKind;
+use crate::options::MAX_VALUE_LEN;
+use crate::stats::VerifyReport;
 use crate::vfs::{Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
 
 fn no_cut() -> crate::Result<()> {
@@ -115,6 +118,202 @@ fn a_load_that_comes_while_the_layer_changes_stays() {
     faults.disarm();
     load.wait().unwrap();
     assert_eq!((rig.get("a", 2), rig.get("b", 2)), (Some(1), Some(2)));
+}
+
+/// It was opened by the layer of before, whose page cache must not live on with it.
+#[test]
+fn a_load_that_is_installed_after_the_layer_has_changed_follows() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let fs: Arc<dyn Fs> = Arc::new(faults.clone());
+    let rig = Rig::create(&fs);
+    rig.spill(1, "a");
+    let mut load = loaded(&rig, 2, &["b"]);
+    rig.store.set_layer(Layer::Mmap).unwrap();
+    let opened = faults.calls(Operation::Open);
+    load.install(1, 2);
+    rig.visibility().publish(2);
+    load.wait().unwrap();
+    rig.store.settle().unwrap();
+    assert_eq!(faults.calls(Operation::Open), opened + 1, "it is reached as before");
+    assert_eq!((rig.get("a", 2), rig.get("b", 2)), (Some(1), Some(2)));
+    // What has the layer already stays as it is.
+    rig.store.set_layer(Layer::Mmap).unwrap();
+    assert_eq!(faults.calls(Operation::Open), opened + 1);
+}
+
+/// A function that says when it is first called, and stays there until it is told to go on.
+fn gate(
+    entered: mpsc::Sender<()>,
+    leave: mpsc::Receiver<()>,
+) -> impl Fn(&[u8], &[&[u8]]) -> Vec<u8> {
+    let gate = Mutex::new(Some((entered, leave)));
+    move |_: &[u8], values: &[&[u8]]| {
+        if let Some((entered, leave)) = gate.lock().unwrap().take() {
+            let _: (Result<_, _>, Result<(), _>) = (entered.send(()), leave.recv());
+        }
+        values.last().unwrap().to_vec()
+    }
+}
+
+#[test]
+fn a_merge_keeps_no_memtable() {
+    let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+    let ((entered, has_entered), (go, leave)) = (mpsc::channel(), mpsc::channel());
+    let rig = Rig::reducing(&fs, gate(entered, leave));
+    let merges = rig.hold_merges();
+    (1..=10).for_each(|seqno| rig.spill(seqno, "key"));
+    drop(merges);
+    rig.store.wait_for_merges().unwrap();
+    has_entered.recv().unwrap();
+    let memtable = rig.store.memtable();
+    rig.spill(11, "other");
+    let begun = Instant::now();
+    while memtable.strong_count() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it stays until the merge has ended");
+        thread::yield_now();
+    }
+    go.send(()).unwrap();
+    rig.store.settle().unwrap();
+    assert_eq!((rig.get("key", 11), rig.get("other", 11)), (Some(10), Some(11)));
+}
+
+#[test]
+fn verify_keeps_no_memtable() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let fs: Arc<dyn Fs> = Arc::new(faults.clone());
+    let rig = Rig::create(&fs);
+    (1..=6).for_each(|seqno| rig.spill(seqno, "key"));
+    let memtable = rig.store.memtable();
+    let slow = Fault::new(Operation::Read, Effect::Delay(Duration::from_millis(100)));
+    faults.arm(Fault { times: Times::Always, name_contains: ".sorted".into(), ..slow });
+    let mut report = VerifyReport::default();
+    let fired = thread::scope(|scope| {
+        let verifying = scope.spawn(|| rig.store.verify(&mut report));
+        while faults.fired() == 0 {
+            thread::yield_now();
+        }
+        // A run takes reads of its own when it is opened.
+        rig.spill(7, "other");
+        while memtable.strong_count() > 0 {
+            thread::yield_now();
+        }
+        let fired = faults.fired();
+        verifying.join().unwrap();
+        fired
+    });
+    assert!(fired < faults.fired(), "it stayed until all {fired} reads were made");
+    // With the manifest.
+    assert_eq!((report.files, report.problems.len()), (7, 0));
+}
+
+/// What is merged into a base for nobody would take the time, the disk and the place of what has come since.
+#[test]
+fn a_merge_of_what_a_clear_took_away_is_given_up() {
+    const KEYS: u64 = 2000;
+    for is_asked_for in [false, true] {
+        let memory = MemoryFs::new();
+        let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+        let ((entered, has_entered), (go, leave)) = (mpsc::channel(), mpsc::channel());
+        let calls = Arc::new(AtomicU64::new(0));
+        let (counted, function) = (Arc::clone(&calls), gate(entered, leave));
+        let rig = Rig::reducing(&fs, move |key, values| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            function(key, values)
+        });
+        let merges = (!is_asked_for).then(|| rig.hold_merges());
+        let mut seqno = 0;
+        for _ in 0..if is_asked_for { 2 } else { 10 } {
+            for number in 0..KEYS {
+                seqno += 1;
+                rig.put(seqno, &format!("{number:04}"));
+            }
+            rig.visibility().publish(seqno);
+            rig.store.cut(seqno);
+            rig.store.persist().unwrap();
+        }
+        drop(merges);
+        thread::scope(|scope| {
+            let asked_for =
+                scope.spawn(|| if is_asked_for { rig.store.synchronize(&no_cut) } else { Ok(()) });
+            rig.store.wait_for_merges().unwrap();
+            has_entered.recv().unwrap();
+            Clear::clear(&*rig.store, seqno, seqno + 1);
+            rig.visibility().publish(seqno + 1);
+            go.send(()).unwrap();
+            asked_for.join().unwrap().unwrap();
+        });
+        rig.store.settle().unwrap();
+        let calls = calls.load(Ordering::Relaxed);
+        assert!(calls < KEYS, "it went on to its end, asked for: {is_asked_for}");
+        assert!(rig.store.trouble().is_none());
+        assert_eq!(rig.store.persisted(), seqno + 1);
+        let left: Vec<_> = memory.files().into_iter().map(|(path, _)| path).collect();
+        let is_sorted = |path: &&PathBuf| path.to_str().unwrap().ends_with(".sorted");
+        assert_eq!(left.iter().find(is_sorted), None);
+        // It keeps nothing from being merged that comes behind.
+        (2..=3).for_each(|more| rig.spill(seqno + more, "key"));
+        rig.store.synchronize(&no_cut).unwrap();
+        assert_eq!((runs(&rig), rig.get("key", seqno + 3)), (0, Some(seqno + 3)));
+    }
+}
+
+/// What becomes too large keeps files apart, but memory is in files all the same when it is said.
+#[test]
+fn what_becomes_too_large_is_persisted_before_it_is_told() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::reducing(&fs, |_, _| vec![0; MAX_VALUE_LEN + 1]);
+    rig.spill(1, "key");
+    let flushes = rig.hold_flushes();
+    rig.put(2, "key");
+    rig.put(3, "other");
+    rig.visibility().publish(3);
+    let cut = || {
+        rig.store.cut(3);
+        Ok(())
+    };
+    assert_eq!(rig.store.synchronize(&cut).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!((rig.store.persisted(), rig.store.oldest_unpersisted()), (3, None));
+    drop(flushes);
+    assert_eq!(rig.get("other", 3), Some(3));
+}
+
+/// A snapshot between runs that are merged again and again needs what the first merge has kept, and no more.
+#[test]
+fn a_snapshot_keeps_files_once() {
+    let memory = MemoryFs::new();
+    let fs: Arc<dyn Fs> = Arc::new(memory.clone());
+    let rig = Rig::create(&fs);
+    // A base that is not merged with so little.
+    let large = vec![7; 200_000];
+    let write = Write { seqno: 1, kind: Kind::Put, key: b"large", value: &large };
+    rig.store.apply_alone(&write);
+    rig.visibility().publish(1);
+    rig.store.cut(1);
+    rig.store.persist().unwrap();
+    let files = || {
+        let files = memory.files();
+        files.iter().filter(|(path, _)| path.to_str().unwrap().ends_with(".sorted")).count()
+    };
+    (2..=5).for_each(|seqno| rig.spill(seqno, "key"));
+    assert_eq!(rig.visibility().hold(), 5);
+    let mut last = 5;
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        let runs_before = runs(&rig);
+        for _ in runs_before..9 {
+            last += 1;
+            rig.spill(last, "key");
+        }
+        rig.store.settle().unwrap();
+        kept.push(files() as u64 - runs(&rig));
+    }
+    // The base, and what it sees.
+    assert!(kept.iter().all(|&files| files <= 1 + 9), "{kept:?}");
+    assert_eq!((rig.get("key", 5), rig.get("key", last)), (Some(5), Some(last)));
+    assert!(rig.visibility().release(5));
+    rig.store.let_go();
+    assert_eq!(files() as u64, 1 + runs(&rig));
 }
 
 /// Runs come while others are merged: none may be left in front of what has newer writes, or a newer one be hidden.

@@ -9,6 +9,7 @@ use crate::base::{Kind, ReadPoint, Seqno, Visibility};
 use crate::contract::testing::{Log, context};
 use crate::contract::{Context, Engine, Write};
 use crate::options::KeyspaceOptions;
+use crate::reducer::Reducer;
 use crate::vfs::Fs;
 use crate::workers::Workers;
 
@@ -42,6 +43,19 @@ impl Rig {
         Self { log, context, store }
     }
 
+    /// A new store whose values `function` reduces.
+    pub(super) fn reducing(
+        fs: &Arc<dyn Fs>,
+        function: impl Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        let log = Arc::<Log>::default();
+        let mut context = context(Arc::clone(fs), log.clone());
+        context.reducers.add("custom", Arc::new(function));
+        let options = KeyspaceOptions::skip().reducer(Reducer::Custom("custom".into()));
+        let store = Store::create(context.clone(), options.skip).unwrap();
+        Self { log, context, store }
+    }
+
     /// The store that is there, as a kill leaves it.
     pub(super) fn open(fs: &Arc<dyn Fs>) -> Self {
         let log = Arc::<Log>::default();
@@ -61,6 +75,14 @@ impl Rig {
         let value = seqno.to_be_bytes();
         let write = Write { seqno, kind: Kind::Put, key: key.as_bytes(), value: &value };
         self.store.apply_alone(&write);
+    }
+
+    /// Puts a key and makes a run of that.
+    pub(super) fn spill(&self, seqno: Seqno, key: &str) {
+        self.put(seqno, key);
+        self.visibility().publish(seqno);
+        self.store.cut(seqno);
+        self.store.persist().unwrap();
     }
 
     /// The number of the write whose value a reader at `at` sees.
