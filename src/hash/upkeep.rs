@@ -1060,14 +1060,13 @@ impl Store {
         let checkpoint = files.manifest.contents.checkpoint;
         report.files += 1;
         report.problems.extend(manifest.err());
-        if let Some(meta) = checkpoint {
-            report.files += 1;
-            report.bytes += meta.len;
-            report
-                .problems
-                .extend(Checkpoint::open(&self.home, meta).and_then(|it| it.load(|_, _| {})).err());
-        }
+        let opened = checkpoint.map(|meta| Checkpoint::open(&self.home, meta));
+        // Flushes need them. What is open is read to its end, though another one takes its place meanwhile.
         drop(files);
+        report.files += u64::from(checkpoint.is_some());
+        report.bytes += checkpoint.map_or(0, |meta| meta.len);
+        let read = opened.map(|opened| opened.and_then(|checkpoint| checkpoint.load(|_, _| {})));
+        report.problems.extend(read.and_then(Result::err));
         for segment in self.slots.load().segments() {
             if let Some(file) = segment.file() {
                 report.files += 1;

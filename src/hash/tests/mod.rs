@@ -6,6 +6,7 @@ mod room;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::base::rng::Rng;
 use crate::vfs::{Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, Times};
@@ -657,6 +658,65 @@ fn verify_takes_no_place_that_changes_hands_for_damage() {
         writer.join().unwrap();
         assert!(problems.is_empty(), "{problems:?}");
     });
+}
+
+/// Flushes and upkeep need what says which files there are.
+#[test]
+fn verify_reads_a_checkpoint_while_files_come_and_go() {
+    let memory = MemoryFs::new();
+    let faults = FaultFs::new(Arc::new(memory.clone()));
+    let open = || {
+        let builder = Database::builder("/db").file_system(Arc::new(faults.clone()));
+        builder.memory_budget(8 << 20).open().unwrap()
+    };
+    let db = open();
+    let keys = keyspace(&db);
+    (0..20_000_u32).for_each(|key| keys.put(key.to_be_bytes(), "value").unwrap());
+    drop(keys);
+    db.close().unwrap();
+    let db = open();
+    let keys = keyspace(&db);
+    let slow = Fault::new(Operation::Read, Effect::Delay(Duration::from_millis(200)));
+    faults.arm(Fault { times: Times::Always, name_contains: ".index".into(), ..slow });
+    std::thread::scope(|scope| {
+        let verifying = scope.spawn(|| db.verify().unwrap());
+        while faults.fired() == 0 {
+            std::thread::yield_now();
+        }
+        let _ = keys.stats();
+        let fired = faults.fired();
+        assert_eq!(verifying.join().unwrap().problems.len(), 0);
+        let all = faults.fired();
+        assert!(fired < all, "it was held until all of the {all} pieces had been read");
+    });
+}
+
+/// What is just being opened by the layer of before would keep the page cache of that.
+#[test]
+fn a_segment_that_is_opened_while_the_layer_changes_follows() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let builder = Database::builder("/db").file_system(Arc::new(faults.clone()));
+    let db = builder.memory_budget(8 << 20).open().unwrap();
+    let keyspace = keyspace(&db);
+    keyspace.put("key", "value").unwrap();
+    keyspace.persist().unwrap();
+    db.settle().unwrap();
+    let slow = Fault::new(Operation::Open, Effect::Delay(Duration::from_millis(300)));
+    faults.arm(Fault { name_contains: ".data".into(), ..slow });
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| keyspace.get("key").unwrap());
+        while faults.fired() == 0 {
+            std::thread::yield_now();
+        }
+        keyspace.target().engine.set_layer(Layer::Mmap).unwrap();
+        reading.join().unwrap();
+    });
+    faults.disarm();
+    let opened = faults.calls(Operation::Open);
+    for _ in 0..2 {
+        assert_eq!(keyspace.get("key").unwrap().unwrap(), "value");
+        assert_eq!(faults.calls(Operation::Open), opened + 1, "it is open as before");
+    }
 }
 
 /// What is written after a snapshot and overwritten goes, however long the snapshot lives.
