@@ -331,6 +331,17 @@ pub(crate) fn open(options: &DatabaseOptions) -> Result<Opened> {
     let targets = open_engines(&shared, &found.state)?;
     let logged = log.as_ref().map_or(0, |log| log.found().last);
     let needed = last_logged(&targets);
+    if log.is_some()
+        && let Some((name, target)) = targets.iter().find(|(_, target)| is_torn(target, logged))
+    {
+        let (persisted, reach) = (target.engine.persisted(), target.engine.reach());
+        let what = format!(
+            "the log ends with write number {logged}, but keyspace {name:?}, which has all up to number {persisted}, has \
+             some of the writes up to number {reach}: without the rest of them it is no state that there ever was, and no \
+             recovery goes on from it"
+        );
+        return Err(Error::corruption(&path.join(LOG), 0, what));
+    }
     if log.is_some() && logged < needed && options.recovery == RecoveryMode::Strict {
         let what = format!(
             "the log ends with write number {logged}, but a keyspace has persisted up to number {needed}: a \
@@ -568,6 +579,12 @@ fn open_engines(shared: &Shared, catalog: &catalog::State) -> Result<Vec<(String
 fn last_logged(targets: &[(String, Target)]) -> Seqno {
     let logged = targets.iter().filter(|(_, target)| target.logged);
     logged.map(|(_, target)| target.engine.reach()).max().unwrap_or(0)
+}
+
+/// Whether a keyspace has some of the writes behind the end of the log, which is `logged`, and not all of them.
+fn is_torn(target: &Target, logged: Seqno) -> bool {
+    let reach = target.engine.reach();
+    target.logged && target.engine.persisted() < reach && logged < reach
 }
 
 /// Step 5.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::changes::Changes;
+use super::changes::{self, Changes};
 use super::cursor::TreeCursor;
 use super::file::PageFile;
 use super::kept::Kept;
@@ -404,15 +404,18 @@ impl Store {
         if planted(Bug::TreeIgnoresSnapshots) {
             held.clear();
         }
-        for &seqno in &held {
-            let mut changes = Changes::new(memtable.cursor(), after, seqno)?;
-            if changes.key().is_some() {
+        // Looking for each of them in all the memtable would take as many passes, though little may have been written between them.
+        let changed = changes::are_between(memtable.cursor(), after, &held, &stop)?;
+        for (&seqno, is_changed) in held.iter().zip(changed) {
+            if is_changed {
+                self.jobs.stop_if_told()?;
+                let mut changes = Changes::new(memtable.cursor(), after, seqno)?;
                 root = writer.snapshot_root(&root, &mut counts, &mut changes, seqno, &stop)?;
                 older.push(seen(&root));
+                after = seqno;
             } else if older.is_empty() {
                 older.push(seen(&root));
             }
-            after = seqno;
         }
         let mut changes = Changes::new(memtable.cursor(), after, last)?;
         // Without the log, or with trees in between, all is done at once.
@@ -841,14 +844,15 @@ impl Engine for Store {
 
     fn verify(&self, report: &mut VerifyReport) {
         let mut writer = self.writer();
-        let state = self.state.load_full();
-        report.entries += state.memtables.entries();
-        let root = match state.clearing {
-            None => Arc::clone(&state.root),
-            Some(_) => match writer.present() {
-                Ok(root) => root,
-                Err(error) => return report.problems.push(error),
-            },
+        // Without the state, whose memtables would stay in memory until all has been read.
+        let root = {
+            let state = self.state.load();
+            report.entries += state.memtables.entries();
+            state.clearing.is_none().then(|| Arc::clone(&state.root))
+        };
+        let root = match root.map_or_else(|| writer.present(), Ok) {
+            Ok(root) => root,
+            Err(error) => return report.problems.push(error),
         };
         // Closing puts such a one in its place.
         if let Err(error) = root.top() {
@@ -908,6 +912,14 @@ impl Engine for Store {
     fn stop(&self) {
         self.jobs.stop();
         self.close_trees();
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// What the next write goes to.
+    pub(super) fn memtable(&self) -> Weak<dyn crate::memtable::Memtable> {
+        Arc::downgrade(&self.state.load().memtables.active)
     }
 }
 

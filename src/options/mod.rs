@@ -138,7 +138,8 @@ pub enum RecoveryMode {
     /// had persisted more than that keeps what it has persisted: it is then ahead of the others, and a batch over
     /// several keyspaces may be there in some of them only. Numbers go on above the largest that is left.
     /// A segment of the log that has another length than it was made with, a damaged header, or the first one that is needed gone, is an error
-    /// all the same.
+    /// all the same. So is a log that ends within what a B+ tree was in the middle of writing to its file when the process ended: that has some
+    /// of these writes, by their keys, which is no state that there ever was without the others.
     Tolerant,
 }
 

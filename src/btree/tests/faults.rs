@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Dice, Model, check, check_clean, value_of};
+use crate::base::Kind;
+use crate::btree::Store;
+use crate::contract::testing::{Log, context};
+use crate::contract::{Engine, Write};
 use crate::vfs::{Effect, Errno, Fault, FaultFs, Fs, Layer, MemoryFs, Operation, PowerCut, Times};
-use crate::{Database, Error, ErrorKind, Keyspace, KeyspaceOptions, VerifyReport};
+use crate::{Database, Error, ErrorKind, Keyspace, KeyspaceOptions, RecoveryMode, VerifyReport};
 
 const EIO: Errno = Errno::Raw(5);
 const ENOSPC: Errno = Errno::Raw(28);
@@ -409,4 +413,104 @@ fn a_full_disk_under_a_page_cache_is_no_failed_sync() {
     let keyspace = db.open_keyspace("tree").unwrap();
     assert_eq!(keyspace.get("a").unwrap().unwrap(), vec![3; 5000]);
     assert_eq!(keyspace.get("b").unwrap().unwrap(), *b"c");
+}
+
+#[test]
+fn verify_keeps_no_memtable() {
+    let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+    let context = context(Arc::new(faults.clone()), Arc::new(Log::default()));
+    let store = Store::create(context.clone(), KeyspaceOptions::btree().tree).unwrap();
+    let write = |seqno: u64| {
+        let (key, kind) = (seqno.to_be_bytes(), Kind::Put);
+        store.apply(&Write { seqno, kind, key: &key, value: &[7; 1000] });
+        context.visibility.publish(seqno);
+    };
+    let persist = |seqno| {
+        store.cut(seqno);
+        store.persist().unwrap();
+    };
+    (1..=1000).for_each(write);
+    persist(1000);
+    let memtable = store.memtable();
+    faults.arm(fault(Operation::Read, Times::Always, Effect::Delay(Duration::from_millis(5))));
+    let mut report = VerifyReport::default();
+    let fired = std::thread::scope(|scope| {
+        let verifying = scope.spawn(|| store.verify(&mut report));
+        wait_until(|| faults.fired() > 5);
+        write(1001);
+        persist(1001);
+        wait_until(|| memtable.strong_count() == 0);
+        let fired = faults.fired();
+        verifying.join().unwrap();
+        fired
+    });
+    assert!(fired < faults.fired(), "it stayed until all {fired} reads were made");
+    assert_eq!(report.problems.len(), 0, "{report:?}");
+    store.stop();
+    context.background.flush.stop();
+    context.background.compaction.stop();
+}
+
+/// The file is left in the middle of a checkpoint in steps, and of the log the end is damaged, which had all of its writes. What
+/// the file has of them is a selection, by keys: tolerant recovery must not take it for a state.
+#[test]
+fn tolerant_recovery_takes_no_part_of_a_checkpoint_for_a_state() {
+    const KEYS: u64 = 1000;
+    const CHANGES: u64 = 200;
+    let key = |number: u64| (number % KEYS).to_be_bytes();
+    let changed = |number: u64| key(number * 37);
+    let setup = MemoryFs::new();
+    let db = open(&FaultFs::new(Arc::new(setup.clone())));
+    let tree = keyspace(&db);
+    (0..KEYS).for_each(|number| tree.put(key(number), [255; 1000]).unwrap());
+    tree.persist().unwrap();
+    (1..=CHANGES).for_each(|number| tree.put(changed(number), [number as u8; 1000]).unwrap());
+    db.persist().unwrap();
+    // A clean close would write them to the tree.
+    let killed = setup.fork();
+    drop((tree, db));
+    let (mut torn, mut whole) = (0, 0);
+    for after in 0.. {
+        let memory = killed.fork();
+        let faults = FaultFs::new(Arc::new(memory.clone()));
+        let db = open(&faults);
+        let broken = fault(Operation::Sync, Times::Always, Effect::Fail(EIO));
+        let fired = faults.fired();
+        faults.arm(Fault { after, ..broken });
+        let persisted = keyspace(&db).persist();
+        if faults.fired() == fired {
+            persisted.unwrap();
+            break;
+        }
+        drop(db);
+        let image = memory.fork();
+        // A record near the end, wherever the log has it: it may have been written more than once.
+        for (path, bytes) in image.files() {
+            let is_log = path.parent().is_some_and(|dir| dir.ends_with("log"));
+            let damaged = [CHANGES as u8 - 10; 100];
+            let found = bytes.windows(damaged.len()).position(|bytes| bytes == damaged);
+            if let Some(at) = found.filter(|_| is_log) {
+                image.corrupt(&path, at as u64, 1).unwrap();
+            }
+        }
+        let fs = Arc::new(image.clone());
+        let builder = Database::builder("/db").file_system(fs).memory_budget(8 << 20);
+        match builder.recovery(RecoveryMode::Tolerant).open() {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+                assert!(error.to_string().contains("some of the writes"), "{error}");
+                torn += 1;
+            }
+            Ok(db) => {
+                let tree = keyspace(&db);
+                let is_there = |number: &u64| {
+                    tree.get(changed(*number)).unwrap().unwrap() == [*number as u8; 1000]
+                };
+                let count = (1..=CHANGES).filter(is_there).count() as u64;
+                assert!((1..=count).all(|number| is_there(&number)), "{count} after {after} syncs");
+                whole += 1;
+            }
+        }
+    }
+    assert!(torn > 0 && whole > 0, "{torn} torn, {whole} whole");
 }
