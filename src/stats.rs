@@ -126,7 +126,8 @@ impl KeyspaceStats {
 }
 
 /// What the flushes and compactions of a keyspace have read and written since it was opened, as lengths of files: in
-/// LSM-trees, value files included, and skip keyspaces; 0 for other engines.
+/// LSM-trees, value files included, and skip keyspaces. Hash keyspaces tell what flushes wrote, which has the records that upkeep
+/// moves, too, and 0 for the rest; B+ trees 0 for all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct WorkStats {
