@@ -121,7 +121,8 @@ pub enum Effect {
     FailShort(usize, Errno),
     /// All is done, this much later.
     Delay(Duration),
-    /// What is read has this bit turned over, or the one that is as far beyond a multiple of its length. On other calls, nothing.
+    /// What is read has this bit turned over, or the one that is as far beyond a multiple of its length. On other calls, nothing. Like the
+    /// two that follow it waits for another call where what is read is the same in spite of it, and does not count there.
     Flip(u64),
     /// What is read is what lies so many bytes before, as from a block that was written to the wrong place; if nothing does, it is the
     /// right bytes. On other calls, nothing.
@@ -199,6 +200,13 @@ struct Armed {
     rng: Rng,
 }
 
+/// A fault that a call has met.
+struct Met {
+    effect: Effect,
+    /// It itself, if it is not armed any more.
+    used_up: Option<Armed>,
+}
+
 impl Armed {
     /// Counts a call that matches; gives the effect on it, if any.
     fn meet(&mut self) -> Option<Effect> {
@@ -217,7 +225,8 @@ impl Armed {
 #[derive(Debug, Default)]
 struct Plan {
     armed: Mutex<Vec<Armed>>,
-    fired: AtomicU64,
+    /// How many calls met a fault, by the file or directory that they were about.
+    fired: Mutex<BTreeMap<PathBuf, u64>>,
     calls: [AtomicU64; Operation::ALL.len()],
     /// Whether what is written over is remembered,
     remembers: AtomicBool,
@@ -225,12 +234,15 @@ struct Plan {
     older: Mutex<BTreeMap<PathBuf, Arc<Older>>>,
 }
 
-/// What the sectors of a file held before they were last written, by their numbers.
+/// Sectors of a file by their numbers.
+type Sectors = BTreeMap<u64, [u8; SECTOR as usize]>;
+
+/// What the sectors of a file held before they were last written.
 #[derive(Debug, Default)]
-struct Older(Mutex<BTreeMap<u64, [u8; SECTOR as usize]>>);
+struct Older(Mutex<Sectors>);
 
 impl Older {
-    fn sectors(&self) -> MutexGuard<'_, BTreeMap<u64, [u8; SECTOR as usize]>> {
+    fn sectors(&self) -> MutexGuard<'_, Sectors> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -276,42 +288,56 @@ impl Plan {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call and gives the effect it meets, if any.
-    fn meet(&self, operation: Operation, paths: &[&Path]) -> Option<Effect> {
+    fn fired(&self) -> MutexGuard<'_, BTreeMap<PathBuf, u64>> {
+        self.fired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call and gives the fault it meets, if any.
+    fn meet(&self, operation: Operation, paths: &[&Path]) -> Option<Met> {
         self.calls[operation as usize].fetch_add(1, Relaxed);
-        let mut effect = None;
-        self.armed().retain_mut(|armed| {
-            let fault = &armed.fault;
-            let is_meant = paths.iter().any(|path| fault.matches(operation, path));
+        let mut armed = self.armed();
+        let is_meant = |fault: &Fault| paths.iter().any(|path| fault.matches(operation, path));
+        let mut found = None;
+        for (number, armed) in armed.iter_mut().enumerate() {
             // Those that are due at one call take turns.
-            if !is_meant || (fault.after == 0 && effect.is_some()) {
-                return true;
+            if !is_meant(&armed.fault) || (armed.fault.after == 0 && found.is_some()) {
+                continue;
             }
-            let met = armed.meet();
-            effect = effect.or(met);
-            met.is_none() || armed.fault.times != Times::Once
-        });
-        self.fired.fetch_add(u64::from(effect.is_some()), Relaxed);
-        effect
+            let effect = armed.meet();
+            found = found.or(effect.map(|effect| (number, effect)));
+        }
+        let (number, effect) = found?;
+        let is_used_up = armed[number].fault.times == Times::Once;
+        let used_up = is_used_up.then(|| armed.remove(number));
+        *self.fired().entry(paths[0].into()).or_default() += 1;
+        Some(Met { effect, used_up })
+    }
+
+    fn all_older(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<Older>>> {
+        self.older.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is remembered of the file at `path`.
     fn older(&self, path: &Path) -> Arc<Older> {
-        let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(older.entry(path.into()).or_default())
+        Arc::clone(self.all_older().entry(path.into()).or_default())
     }
 
     /// What is remembered of the file at `from` is of that at `to`, or of none.
     fn moved(&self, from: &Path, to: Option<&Path>) {
-        let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut older = self.all_older();
         if let (Some(moved), Some(to)) = (older.remove(from), to) {
             older.insert(to.into(), moved);
         }
     }
 
-    /// Takes back that a fault had its effect: nothing came of it.
-    fn was_harmless(&self) {
-        self.fired.fetch_sub(1, Relaxed);
+    /// Takes back that a fault had its effect on a read of `path`: nothing came of it, so that it is to have it on another call.
+    fn was_harmless(&self, path: &Path, met: Option<Met>) {
+        if let Some(fired) = self.fired().get_mut(path) {
+            *fired -= 1;
+        }
+        if let Some(unused) = met.and_then(|met| met.used_up) {
+            self.armed().insert(0, unused);
+        }
     }
 
     /// Makes a call that is whole or not done at all.
@@ -326,7 +352,8 @@ impl Plan {
         whole: impl FnOnce() -> Result<T>,
         part: impl FnOnce(usize) -> Result<()>,
     ) -> Result<T> {
-        call.make(self.meet(call.operation, &call.paths), whole, part)
+        let met = self.meet(call.operation, &call.paths);
+        call.make(met.map(|met| met.effect), whole, part)
     }
 }
 
@@ -381,13 +408,18 @@ impl FaultFs {
         Self { inner, plan: Arc::default() }
     }
 
-    /// A file system over `inner`, what a crash has left of this one for example, that goes on with the armed faults and the counts. What was opened
-    /// here meets no fault any more, and is no longer counted there.
+    /// A file system over `inner`, what a crash has left of this one for example, that goes on with the armed faults, the counts, and what files
+    /// held before they were last written, as if no write were lost. What was opened here meets no fault any more, and is no longer counted there.
     #[must_use]
     pub fn moved_to(&self, inner: Arc<dyn Fs>) -> Self {
         let (old, plan) = (&self.plan, Plan::default());
         *plan.armed() = std::mem::take(&mut *old.armed());
-        plan.fired.store(old.fired.load(Relaxed), Relaxed);
+        *plan.fired() = old.fired().clone();
+        // What is written here from now on is not written there.
+        for (path, older) in &*old.all_older() {
+            let sectors = older.sectors().clone();
+            plan.all_older().insert(path.clone(), Arc::new(Older(Mutex::new(sectors))));
+        }
         plan.remembers.store(old.remembers.load(Relaxed), Relaxed);
         for (calls, so_far) in plan.calls.iter().zip(&old.calls) {
             calls.store(so_far.load(Relaxed), Relaxed);
@@ -412,7 +444,12 @@ impl FaultFs {
     /// How many calls met a fault so far.
     #[must_use]
     pub fn fired(&self) -> u64 {
-        self.plan.fired.load(Relaxed)
+        self.fired_where(|_| true)
+    }
+
+    /// The same of calls that were about such files and directories, by their paths; a renaming is about the old name.
+    pub fn fired_where(&self, is_meant: impl Fn(&Path) -> bool) -> u64 {
+        self.plan.fired().iter().filter(|(path, _)| is_meant(path)).map(|(_, fired)| fired).sum()
     }
 
     /// How many calls of this kind were made so far, with or without a fault.
@@ -519,40 +556,40 @@ impl FaultFile {
         view: impl FnOnce(Range<u64>) -> Result<View>,
     ) -> Result<View> {
         let call = self.call(Operation::Read, "read").at(range.start);
-        let effect = self.plan.meet(call.operation, &call.paths);
-        let whole = || match effect {
-            Some(Effect::Flip(bit)) => {
-                let mut bytes = view(range.clone())?.to_vec();
-                flip(&mut bytes, bit);
-                Ok(bytes.into())
+        let met = self.plan.meet(call.operation, &call.paths);
+        let effect = met.as_ref().map(|met| met.effect);
+        let whole = || {
+            let right = view(range.clone())?;
+            if !is_damage(effect) {
+                return Ok(right);
             }
-            Some(Effect::Misplace(_)) => {
-                let start = self.misplaced(effect, range.start);
-                self.inner.view(start..start + (range.end - range.start))
-            }
-            Some(Effect::Stale) => {
-                let mut bytes = view(range.clone())?.to_vec();
-                self.put_older_over(range.start, &mut bytes);
-                Ok(bytes.into())
-            }
-            _ => view(range.clone()),
+            let mut bytes = right.to_vec();
+            self.damage(met, range.start, &mut bytes)?;
+            Ok(bytes.into())
         };
         call.make(effect, whole, |_| Ok(()))
     }
 
-    /// Where is read from what was to be read at `offset`, with this effect on it.
-    fn misplaced(&self, effect: Option<Effect>, offset: u64) -> u64 {
-        let Some(Effect::Misplace(by)) = effect else { return offset };
-        offset.checked_sub(by).unwrap_or_else(|| {
-            self.plan.was_harmless();
-            offset
-        })
-    }
-
-    fn put_older_over(&self, offset: u64, read: &mut [u8]) {
-        if !self.older.put_over(offset, read) {
-            self.plan.was_harmless();
+    /// Damages what was read at `offset`, if the fault is one that does, which is to have its effect on another call if that changes nothing.
+    fn damage(&self, met: Option<Met>, offset: u64, read: &mut [u8]) -> Result<()> {
+        let is_other = match met.as_ref().map(|met| met.effect) {
+            Some(Effect::Flip(bit)) => flip(read, bit),
+            Some(Effect::Misplace(by)) => match offset.checked_sub(by) {
+                Some(from) => {
+                    let misplaced = self.inner.view(from..from + read.len() as u64)?;
+                    let is_other = read != &misplaced[..];
+                    read.copy_from_slice(&misplaced);
+                    is_other
+                }
+                None => false,
+            },
+            Some(Effect::Stale) => self.older.put_over(offset, read),
+            _ => return Ok(()),
+        };
+        if !is_other {
+            self.plan.was_harmless(self.inner.path(), met);
         }
+        Ok(())
     }
 
     /// How many bytes are there of a write at `offset` that ended after so many of them.
@@ -571,12 +608,16 @@ impl FaultFile {
     }
 }
 
-/// Turns a bit over.
-fn flip(bytes: &mut [u8], bit: u64) {
-    if let Some(bits) = (8 * bytes.len() as u64).checked_sub(1) {
-        let bit = bit % (bits + 1);
-        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-    }
+/// Whether what is read is not what was written.
+fn is_damage(effect: Option<Effect>) -> bool {
+    matches!(effect, Some(Effect::Flip(_) | Effect::Misplace(_) | Effect::Stale))
+}
+
+/// Turns a bit over, if there is any.
+fn flip(bytes: &mut [u8], bit: u64) -> bool {
+    let Some(bit) = bit.checked_rem(8 * bytes.len() as u64) else { return false };
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    true
 }
 
 impl File for FaultFile {
@@ -600,21 +641,16 @@ impl File for FaultFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let call = self.call(Operation::Read, "read").at(offset);
-        let effect = self.plan.meet(call.operation, &call.paths);
-        let from = self.misplaced(effect, offset);
+        let met = self.plan.meet(call.operation, &call.paths);
+        let effect = met.as_ref().map(|met| met.effect);
         // Only one of the two closures runs, but both need the buffer.
         let buffer = std::cell::Cell::new(buffer);
         call.make(
             effect,
             || {
                 let buffer = buffer.take();
-                self.inner.read_at(from, buffer)?;
-                match effect {
-                    Some(Effect::Flip(bit)) => flip(buffer, bit),
-                    Some(Effect::Stale) => self.put_older_over(offset, buffer),
-                    _ => {}
-                }
-                Ok(())
+                self.inner.read_at(offset, buffer)?;
+                self.damage(met, offset, buffer)
             },
             |bytes| {
                 let buffer = buffer.take();
@@ -757,6 +793,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_before_goes_along() {
+        let (fs, log) = faulty();
+        let times = Times::Always;
+        fs.arm(Fault { times, ..Fault::new(Operation::Read, Effect::Stale) });
+        log.write_at(0, b"ABC").unwrap();
+        let left = MemoryFs::new();
+        left.write_file(Path::new("log-1"), b"ABCdef").unwrap();
+        let moved = fs.moved_to(Arc::new(left));
+        // Nobody sees that any more.
+        log.write_at(0, b"...").unwrap();
+        let file = moved.open(Path::new("log-1"), Access::Write, Layer::default()).unwrap();
+        assert_eq!((bytes(&*file), moved.fired()), (b"abcdef".to_vec(), 1));
+    }
+
+    #[test]
     fn always_is_until_disarmed() {
         let (fs, log) = faulty();
         let times = Times::Always;
@@ -814,10 +865,25 @@ mod tests {
         fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
         log.read_at(3, &mut buffer).unwrap();
         assert_eq!(&buffer, b"ab");
-        fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
-        // Nothing lies so far before it.
-        assert_eq!(bytes(&*log), b"abcdef");
         assert_eq!(fs.fired(), 4);
+    }
+
+    #[test]
+    fn damage_waits_for_a_read_that_it_changes() {
+        let (fs, log) = faulty();
+        log.write_at(3, b"abc").unwrap();
+        fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
+        // Nothing lies so far before it, or the same.
+        assert_eq!((bytes(&*log), fs.fired()), (b"abcabc".to_vec(), 0));
+        assert_eq!((&*log.view(3..6).unwrap(), fs.fired()), (&b"abc"[..], 0));
+        log.write_at(3, b"def").unwrap();
+        assert_eq!((&*log.view(4..6).unwrap(), fs.fired()), (&b"bc"[..], 1));
+        assert_eq!((bytes(&*log), fs.fired()), (b"abcdef".to_vec(), 1));
+        fs.arm(Fault::new(Operation::Read, Effect::Flip(0)));
+        assert_eq!((log.view(2..2).unwrap().len(), fs.fired()), (0, 1));
+        assert_eq!((&*log.view(0..1).unwrap(), fs.fired()), (&b"`"[..], 2));
+        let is_log = |path: &Path| path == Path::new("log-1");
+        assert_eq!((fs.fired_where(is_log), fs.fired_where(|path| !is_log(path))), (2, 0));
     }
 
     #[test]
@@ -825,11 +891,10 @@ mod tests {
         let (fs, log) = faulty();
         let arm = || fs.arm(Fault::new(Operation::Read, Effect::Stale));
         arm();
-        // It was written before the fault was armed.
+        // It was written before the fault was armed, which waits for something else.
         assert_eq!((bytes(&*log), fs.fired()), (b"abcdef".to_vec(), 0));
         log.write_at(2, b"CDE").unwrap();
         log.write_vectored_at(600, &[IoSlice::new(b"one "), IoSlice::new(b"two")]).unwrap();
-        arm();
         let mut buffer = [0; 4];
         log.read_at(1, &mut buffer).unwrap();
         assert_eq!((&buffer, fs.fired()), (b"bcde", 1));

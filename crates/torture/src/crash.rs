@@ -304,29 +304,36 @@ impl Work {
         }
         let already = self.history.written_now();
         let seeds = [(); WRITERS].map(|()| self.dice.roll(1 << 32) as u64);
+        // What of two threads came first, where that made no difference to the files.
+        let order = Arc::new(AtomicU64::new(0));
         let works = seeds.into_iter().enumerate().map(|(writer, seed)| {
-            let (db, fs) = (self.db().clone(), self.fs.clone());
+            let (db, fs, order) = (self.db().clone(), self.fs.clone(), Arc::clone(&order));
             let mut dice = Dice::new(seed);
             let numbers = already[writer]..already[writer] + count;
             Box::new(move || {
                 let mut writes = Vec::new();
+                let note = |write| {
+                    let order = order.fetch_add(1, Ordering::SeqCst);
+                    (order, (fs.operations(), writer, write))
+                };
                 for number in numbers {
                     let durability = match dice.roll(4) {
                         0 => Durability::Sync,
                         1 => Durability::Buffered,
                         _ => Durability::Os,
                     };
-                    let (key, value) = (history::written_key(writer, number), dice.bytes(40));
-                    let change = |name| (name, key.clone(), Some(value.clone()));
-                    writes.push((fs.operations(), writer, Write::Begin));
-                    history::commit(&db, &WRITTEN.map(change), durability).unwrap();
-                    writes.push((fs.operations(), writer, Write::Acknowledged(durability)));
+                    let changes = WRITTEN.map(|name| history::written(name, writer, number));
+                    writes.push(note(Write::Begin));
+                    history::commit(&db, &changes, durability).unwrap();
+                    writes.push(note(Write::Acknowledged(durability)));
                 }
                 writes
             }) as threads::Work<_>
         });
         let writes = threads::together(works.collect(), true);
-        self.history.wrote(writes.concat());
+        let mut writes: Vec<_> = writes.into_iter().flatten().collect();
+        writes.sort_by_key(|&(order, _)| order);
+        self.history.wrote(writes.into_iter().map(|(_, write)| write).collect());
         self.commit(&WRITTEN, 100, Durability::Os);
     }
 

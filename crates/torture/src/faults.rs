@@ -5,13 +5,16 @@
 //! it was synced; a write that failed is there whole or not at all; and once the disk is repaired the store goes on.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, Durability, EngineKind, Error, ErrorKind, Layer, Result};
+use turbidite::{
+    Database, DatabaseBuilder, Durability, EngineKind, Error, ErrorKind, Layer, Result,
+};
 
 use crate::choices::{self, mix};
 use crate::history::{self, Change, Fingerprint, History, PARTS, WRITERS, WRITTEN, Write};
@@ -31,12 +34,14 @@ const ERRNOS: [(i32, &str); 11] = [
     (23, "ENFILE"),
     (12, "ENOMEM"),
     (NO_ACCESS, "EACCES"),
-    (30, "EROFS"),
+    (READ_ONLY, "EROFS"),
     (116, "ESTALE"),
     (19, "ENODEV"),
 ];
 /// Nobody may open it.
 const NO_ACCESS: i32 = 13;
+/// Nothing may be changed.
+const READ_ONLY: i32 = 30;
 /// Those that are told after some bytes, or all of them.
 const IN_PART: [i32; 2] = [5, 28];
 /// So many bytes are moved before an error in the middle of them.
@@ -75,6 +80,11 @@ pub enum Trouble {
     },
     /// From this step on every call fails, until the disk is repaired.
     Dead {
+        /// The number of the step.
+        step: usize,
+    },
+    /// From this step on whatever would change something is refused, until the disk is repaired, as by a file system that has met an error.
+    ReadOnly {
         /// The number of the step.
         step: usize,
     },
@@ -127,7 +137,9 @@ impl Trouble {
             },
             Self::LostSync { errno, .. } => is_one(Errno::Raw(errno)),
             Self::Full { .. } => true,
-            Self::Dead { .. } | Self::Storm { .. } | Self::Slow { .. } => false,
+            Self::Dead { .. } | Self::ReadOnly { .. } | Self::Storm { .. } | Self::Slow { .. } => {
+                false
+            }
         }
     }
 
@@ -145,7 +157,8 @@ impl Trouble {
     /// Whether an error of this kind tells of it: what cannot be known of a disk is not said of it.
     fn may_be_told_as(self, kind: ErrorKind, layer: Layer) -> bool {
         match kind {
-            ErrorKind::Poisoned => !self.is_of_reads(layer),
+            // Where there is no room nothing is lost by going on.
+            ErrorKind::Poisoned => !self.is_of_reads(layer) && !matches!(self, Self::Full { .. }),
             ErrorKind::NoSpace => self.is_want_of_space(),
             ErrorKind::Io => !matches!(self, Self::Full { .. }) && !self.is_damage(),
             ErrorKind::Corruption | ErrorKind::NotADatabase | ErrorKind::NewerFormat => {
@@ -167,6 +180,7 @@ impl Trouble {
             }
             Self::LostSync { errno, .. } => format!("sync lost-{}", errno_name(errno)),
             Self::Dead { .. } => "any dead-disk".into(),
+            Self::ReadOnly { .. } => "any read-only-disk".into(),
             Self::Full { .. } => "any full-disk".into(),
             Self::Storm { .. } => "any storm".into(),
             Self::Slow { .. } => "any slow".into(),
@@ -224,6 +238,7 @@ impl fmt::Display for Trouble {
                 write!(f, "lost-sync:{after}:{}", errno_name(errno))
             }
             Self::Dead { step } => write!(f, "dead:{step}"),
+            Self::ReadOnly { step } => write!(f, "read-only:{step}"),
             Self::Full { step, room } => write!(f, "full:{step}:{room}"),
             Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
             Self::Slow { calls, seed } => write!(f, "slow:{calls}:{seed}"),
@@ -263,6 +278,7 @@ impl FromStr for CaseId {
                     errno: errno_named(errno).filter(|errno| LOST.contains(errno))?,
                 },
                 ["dead", step] => Trouble::Dead { step: step.parse().ok()? },
+                ["read-only", step] => Trouble::ReadOnly { step: step.parse().ok()? },
                 ["full", step, room] => {
                     Trouble::Full { step: step.parse().ok()?, room: room.parse().ok()? }
                 }
@@ -405,8 +421,12 @@ struct Run {
     memory: MemoryFs,
     /// The bytes that the disk has room for, if it is full.
     quota: Option<u64>,
+    /// Whether the disk refuses changes.
+    is_read_only: bool,
     /// How many syncs were lost before the last crash.
     lost_syncs: u64,
+    /// How many reads of the log were damaged before the opening that succeeded.
+    damaged_before: u64,
     faulty: FaultFs,
     db: Option<Database>,
     openings: u64,
@@ -440,7 +460,9 @@ impl Run {
             trouble,
             memory,
             quota: None,
+            is_read_only: false,
             lost_syncs: 0,
+            damaged_before: 0,
             faulty,
             db: None,
             openings: 0,
@@ -487,7 +509,14 @@ impl Run {
             }
             Some(Trouble::Dead { step }) if at == step => {
                 for operation in Operation::ALL {
-                    self.faulty.arm(Fault::new(operation, Effect::Fail(Errno::Raw(5))));
+                    self.refuse(operation, 5);
+                }
+            }
+            Some(Trouble::ReadOnly { step }) if at == step => {
+                self.make_read_only(true);
+                // Changes that were accepted before cannot be brought to the disk either.
+                for operation in [Operation::Sync, Operation::SyncDir] {
+                    self.refuse(operation, READ_ONLY);
                 }
             }
             Some(Trouble::Full { step, room }) if at == step => {
@@ -503,6 +532,17 @@ impl Run {
             }
             _ => {}
         }
+    }
+
+    /// From now on each call of this kind fails.
+    fn refuse(&self, operation: Operation, errno: i32) {
+        let effect = Effect::Fail(Errno::Raw(errno));
+        self.faulty.arm(Fault { times: Times::Always, ..Fault::new(operation, effect) });
+    }
+
+    fn make_read_only(&mut self, read_only: bool) {
+        self.is_read_only = read_only;
+        self.memory.set_read_only(read_only);
     }
 
     /// From now on one in so many calls meets that.
@@ -523,6 +563,16 @@ impl Run {
     fn repair(&mut self) {
         self.faulty.disarm();
         self.limit(None);
+        self.make_read_only(false);
+    }
+
+    /// How many reads of the log were damaged so far.
+    fn damaged_reads_of_log(&self) -> u64 {
+        let log = Path::new(history::PATH).join("log");
+        match self.trouble.is_some_and(Trouble::is_damage) {
+            true => self.faulty.fired_where(|path| path.starts_with(&log)),
+            false => 0,
+        }
     }
 
     /// Tries something until it succeeds: first with what is wrong, then with a disk that is repaired.
@@ -548,10 +598,10 @@ impl Run {
     /// Opens what is left after that, which for a database that was closed or dropped is all.
     fn open_after(&mut self, cut: PowerCut) {
         let told = self.told.len();
+        let seen = self.look();
         let db = self.persevere("open", |run| {
-            let fs = Arc::new(run.faulty.clone());
-            let builder = history::builder(fs).log_layer(run.setting.layer);
-            choices::database(builder, run.setting.seed, run.openings).open()
+            run.damaged_before = run.damaged_reads_of_log();
+            run.builder().open()
         });
         self.openings += 1;
         if std::mem::replace(&mut self.is_made, true) {
@@ -559,13 +609,31 @@ impl Run {
         }
         self.db = Some(db);
         let state = self.read();
+        let is_same = seen.is_none_or(|seen| seen == state);
+        assert!(is_same, "on a disk that is read-only another state is seen: {:#?}", self.told);
         self.check_recovered(state, cut);
+    }
+
+    fn builder(&self) -> DatabaseBuilder {
+        let fs = Arc::new(self.faulty.clone());
+        let builder = history::builder(fs).log_layer(self.setting.layer);
+        choices::database(builder, self.setting.seed, self.openings)
+    }
+
+    /// What those see who only read, which a disk that refuses changes keeps nobody from.
+    fn look(&self) -> Option<Fingerprint> {
+        let is_there = self.is_made && self.is_read_only;
+        is_there.then(|| {
+            let state = self.builder().read_only(true).open().and_then(|db| Fingerprint::of(&db));
+            state.unwrap_or_else(|e| panic!("read-only, on such a disk: {e:?}; {:#?}", self.told))
+        })
     }
 
     /// Opens what a kill leaves at this moment, or a power cut; what was to go wrong goes wrong then.
     fn crash(&mut self, cut: PowerCut) {
         let image = self.memory.image_traced(self.memory.operations(), cut);
         image.quota(self.quota);
+        image.set_read_only(self.is_read_only);
         image.lose_sync_of(&self.memory);
         // What the handle does when it is dropped is done to a disk that nobody sees any more.
         self.faulty = self.faulty.moved_to(Arc::new(image.clone()));
@@ -579,6 +647,9 @@ impl Run {
         let told = self.told.len();
         let read = self.persevere("read", |run| Fingerprint::of(run.db()));
         self.expect_nothing_told_of_full_disk(told);
+        let was_read_only = matches!(self.trouble, Some(Trouble::ReadOnly { .. }));
+        let told = &self.told[told..];
+        assert!(!was_read_only || told.is_empty(), "on a disk that can be read: {told:#?}");
         read
     }
 
@@ -595,14 +666,13 @@ impl Run {
             assert!(there.is_ok(), "{name} is gone: {there:?} after {:#?}", self.told);
         }
         let promised = self.history.promised();
-        // Behind what was synced a damaged log ends where the damage is.
-        let is_damaged = self.trouble.is_some_and(Trouble::is_damage) && self.faulty.fired() > 0;
-        let is_killed = cut == PowerCut::KeepAll && !is_damaged;
-        let mut needed = promised.needed(is_killed);
-        if is_damaged && self.trouble.is_some_and(Trouble::is_staleness) {
+        // Behind what was synced a damaged log ends where the damage is. No other damage takes anything away.
+        let is_damaged = self.damaged_reads_of_log() > self.damaged_before;
+        let needed = match is_damaged {
             // Where the log is what it was before, it does not say what was synced since either.
-            needed = needed.of_files();
-        }
+            true if self.trouble.is_some_and(Trouble::is_staleness) => promised.needed_of_files(),
+            _ => promised.needed(cut == PowerCut::KeepAll && !is_damaged),
+        };
         let found = self.history.find(state, usize::MAX, needed);
         let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
         // From here on the history is what was found.
@@ -708,10 +778,9 @@ impl Run {
                 for number in already[writer]..already[writer] + count {
                     let all = [Durability::Os, Durability::Sync, Durability::Buffered];
                     let durability = all[dice.roll(all.len())];
-                    let (key, value) = (history::written_key(writer, number), dice.bytes(40));
-                    let change = |name| (name, key.clone(), Some(value.clone()));
+                    let changes = WRITTEN.map(|name| history::written(name, writer, number));
                     writes.push(note(Write::Begin));
-                    if let Err(error) = history::commit(&db, &WRITTEN.map(change), durability) {
+                    if let Err(error) = history::commit(&db, &changes, durability) {
                         return (writes, Some(error));
                     }
                     writes.push(note(Write::Acknowledged(durability)));
@@ -876,6 +945,7 @@ impl Run {
             Step::Persist => {
                 self.call(step, Database::persist);
                 self.promise_all();
+                self.history.promise_files(0);
             }
             Step::Compact(name) => self.call(step, |db| db.open_keyspace(name)?.compact()),
             Step::Reopen => {
@@ -997,12 +1067,13 @@ fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
 fn large_troubles() -> Vec<Trouble> {
     let steps = || 0..=WORKLOAD.len();
     let dead = steps().map(|step| Trouble::Dead { step });
+    let read_only = steps().map(|step| Trouble::ReadOnly { step });
     let full = steps().flat_map(|step| ROOMS.map(|room| Trouble::Full { step, room }));
     let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
     let calls = || calls.clone().zip(0..STORMS);
     let storms = calls().map(|(calls, seed)| Trouble::Storm { calls, seed });
     let slow = calls().map(|(calls, seed)| Trouble::Slow { calls, seed });
-    dead.chain(full).chain(storms).chain(slow).collect()
+    dead.chain(read_only).chain(full).chain(storms).chain(slow).collect()
 }
 
 /// Whatever single call can go wrong in the workload of a setting.
@@ -1023,7 +1094,7 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
 }
 
 /// So many kinds of troubles are drawn apart.
-const KINDS: usize = 11;
+const KINDS: usize = 12;
 
 /// What a trouble is drawn as, by a number below [`KINDS`]; 0 is an error of a call that has done nothing.
 fn kind_number(trouble: Trouble) -> usize {
@@ -1039,6 +1110,7 @@ fn kind_number(trouble: Trouble) -> usize {
         Trouble::Full { .. } => 8,
         Trouble::Storm { .. } => 9,
         Trouble::Slow { .. } => 10,
+        Trouble::ReadOnly { .. } => 11,
     }
 }
 
@@ -1068,7 +1140,7 @@ fn attempt(id: CaseId) -> Report {
             let fired = match trouble {
                 Trouble::LostSync { .. } => run.lost_syncs + run.memory.lost_syncs(),
                 // It shows in what was told, which may be more than one error.
-                Trouble::Full { .. } => run.told.len().min(1) as u64,
+                Trouble::Full { .. } | Trouble::ReadOnly { .. } => run.told.len().min(1) as u64,
                 _ => run.faulty.fired(),
             };
             let calls: u64 = Operation::ALL.iter().map(|&kind| run.faulty.calls(kind)).sum();
@@ -1168,7 +1240,9 @@ pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
         Err(report) => Ok(report),
     };
     match id.trouble {
-        Trouble::Dead { step } | Trouble::Full { step, .. } if step > steps => {
+        Trouble::Dead { step } | Trouble::ReadOnly { step } | Trouble::Full { step, .. }
+            if step > steps =>
+        {
             nowhere(format!("the workload has {steps} steps"))
         }
         Trouble::Storm { calls: 0, .. } | Trouble::Slow { calls: 0, .. } => {
@@ -1182,6 +1256,8 @@ pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
 
 #[cfg(test)]
 mod tests {
+    use turbidite::vfs::{Access, Fs};
+
     use super::*;
 
     #[test]
@@ -1214,7 +1290,7 @@ mod tests {
         let mut counts = [0; KINDS];
         order[..200].iter().for_each(|&trouble| counts[kind_number(trouble)] += 1);
         assert!((45..=55).contains(&counts[0]), "{counts:?}");
-        assert!(counts[1..].iter().all(|count| (14..=16).contains(count)), "{counts:?}");
+        assert!(counts[1..].iter().all(|count| (13..=15).contains(count)), "{counts:?}");
         assert_ne!(order, in_turn(&all, 2));
     }
 
@@ -1273,6 +1349,8 @@ mod tests {
             Trouble::Call { operation: Operation::Sync, after: 0, once: false, effect: eio },
             Trouble::LostSync { after: 0, errno: 5 },
             Trouble::Full { step: 0, room: 0 },
+            Trouble::ReadOnly { step: 0 },
+            Trouble::Dead { step: 0 },
         ] {
             let mut run = Run::new(setting, Steps::ALL, None);
             run.open();
@@ -1286,6 +1364,36 @@ mod tests {
                 Trouble::Full { .. } => assert!(run.quota.is_some()),
                 _ => assert!(!run.told.is_empty(), "{trouble:?}"),
             }
+            run.finish();
+        }
+    }
+
+    #[test]
+    fn a_dead_disk_stays_dead_and_one_that_can_be_read_is_read() {
+        for (trouble, is_read) in
+            [(Trouble::Dead { step: 0 }, false), (Trouble::ReadOnly { step: 0 }, true)]
+        {
+            let mut run = Run::new(Setting::new(7, Layer::Positional), Steps::ALL, None);
+            run.open();
+            run.step(Step::Create("alpha"));
+            run.step(Step::Commit(3));
+            let path = Path::new(history::PATH).join("lock");
+            let open = |run: &Run, access| {
+                run.faulty.open(&path, access, Layer::Positional).map(drop).is_ok()
+            };
+            run.trouble = Some(trouble);
+            run.trouble_before(0);
+            for _ in 0..3 {
+                assert!(run.faulty.create_dir(Path::new("/another")).is_err());
+                assert!(run.faulty.sync_dir(Path::new("/")).is_err());
+                assert_eq!(run.faulty.kind(&path).is_ok(), is_read);
+                let can = [Access::Read, Access::Write].map(|access| open(&run, access));
+                assert_eq!(can, [is_read, false]);
+            }
+            // Those who only read can do so until all can be done again.
+            run.drop_and_open();
+            assert_eq!(run.told.iter().filter(|told| told.starts_with("open")).count(), ATTEMPTS);
+            assert!(open(&run, Access::Write));
             run.finish();
         }
     }

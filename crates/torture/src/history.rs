@@ -16,6 +16,7 @@ use turbidite::{
     Reducer, Result, Slice,
 };
 
+use crate::Dice;
 use crate::choices::{self, is_ordered};
 use crate::setting::{Engines, Setting};
 
@@ -48,6 +49,20 @@ const WRITER: &str = "writer ";
 #[must_use]
 pub fn written_key(writer: usize, number: usize) -> Vec<u8> {
     format!("{WRITER}{writer} {number:04}").into_bytes()
+}
+
+/// The value of that key in a keyspace, which nothing else is the value of. One in four is long enough to be kept apart.
+#[must_use]
+pub fn written_value(keyspace: &str, writer: usize, number: usize) -> Vec<u8> {
+    let len = if number % 4 == 3 { APART as usize + 30 } else { 40 };
+    Dice::new(choices::mix(number as u64, (keyspace, writer))).bytes(len)
+}
+
+/// What a writer's commit does in a keyspace.
+#[must_use]
+pub fn written(keyspace: &'static str, writer: usize, number: usize) -> Change {
+    let value = written_value(keyspace, writer, number);
+    (keyspace, written_key(writer, number), Some(value))
 }
 
 /// Whether it is the key of a writer's commit.
@@ -231,19 +246,26 @@ pub fn files(fs: &MemoryFs) -> Vec<(PathBuf, u64)> {
     fs.files().into_iter().map(|(path, bytes)| (path, bytes.len() as u64)).collect()
 }
 
-/// How many commits of each writer there are, by their keys in one keyspace.
+/// How many commits of each writer there are, by their records in one keyspace.
 ///
 /// # Panics
-/// If one is missing in front of another.
-fn written_by_each<'a>(keys: impl Iterator<Item = &'a [u8]>) -> [usize; WRITERS] {
-    let keys: BTreeSet<_> = keys.collect();
+/// If one is missing in front of another, or is not what was written.
+fn written_by_each<'a>(
+    keyspace: &str,
+    records: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> [usize; WRITERS] {
+    let records: BTreeMap<_, _> = records.collect();
     let mut written = [0; WRITERS];
     for (writer, written) in written.iter_mut().enumerate() {
-        while keys.contains(&written_key(writer, *written)[..]) {
+        while let Some(value) = records.get(&written_key(writer, *written)[..]) {
+            let is_right = *value == written_value(keyspace, writer, *written);
+            assert!(is_right, "commit {written} of writer {writer} is wrong in {keyspace}");
             *written += 1;
         }
     }
-    assert_eq!(keys.len(), written.iter().sum(), "a commit of a writer is missing: {keys:?}");
+    let keys = records.keys();
+    let is_whole = keys.len() == written.iter().sum::<usize>();
+    assert!(is_whole, "a commit of a writer is missing: {:?}", keys.collect::<Vec<_>>());
     written
 }
 
@@ -314,7 +336,10 @@ impl Model {
             let (written, others): (Vec<_>, Vec<_>) =
                 records.iter().partition(|(key, _)| is_written(key));
             if WRITTEN.contains(&name) {
-                of_writers.push(written_by_each(written.iter().map(|(key, _)| &key[..])));
+                let written = written.iter().map(|(key, value)| (&key[..], &value[..]));
+                of_writers.push(written_by_each(name, written));
+            } else {
+                assert!(written.is_empty(), "what writers have written is in {name}");
             }
             let put = |(key, value): &(Slice, Slice)| (name, key.to_vec(), Some(value.to_vec()));
             model.apply(&others.into_iter().map(put).collect::<Vec<_>>());
@@ -439,6 +464,10 @@ pub struct Promise {
     pub written_synced: [usize; WRITERS],
     /// So many commits of each writer survive a kill.
     pub written_handed_over: [usize; WRITERS],
+    /// So many commits of all parts are in files that are not the log,
+    pub in_files: usize,
+    /// and so many of each writer.
+    pub written_in_files: [usize; WRITERS],
 }
 
 /// What must be left.
@@ -456,16 +485,15 @@ impl From<[usize; PARTS]> for Needed {
     }
 }
 
-impl Needed {
-    /// What must be there without the log.
-    #[must_use]
-    pub fn of_files(mut self) -> Self {
-        self.commits[LOGGED] = 0;
-        Self { written: Default::default(), ..self }
-    }
-}
-
 impl Promise {
+    /// What must be there even if the log is not what it was.
+    #[must_use]
+    pub fn needed_of_files(&self) -> Needed {
+        let mut commits = self.persisted;
+        commits[LOGGED] = self.in_files;
+        Needed { commits, written: self.written_in_files }
+    }
+
     /// What must be there after a kill, or after power loss.
     #[must_use]
     pub fn needed(&self, killed: bool) -> Needed {
@@ -503,8 +531,21 @@ pub struct History {
     promises: Vec<(usize, Promise)>,
     /// How many commits of each writer were begun, at positions of the trace.
     written: Vec<(usize, [usize; WRITERS])>,
-    /// How many other commits there were when writers wrote last.
-    before_written: usize,
+    /// When writers wrote.
+    rounds: Vec<Round>,
+    /// How many commits of each writer come in the log before a commit of one, by writer and number, itself among them.
+    up_to: BTreeMap<(usize, usize), [usize; WRITERS]>,
+}
+
+/// What comes in the log when writers write at the same time: all of it between two of the other commits.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// So many other commits come before it,
+    others: usize,
+    /// and so many of each writer;
+    before: [usize; WRITERS],
+    /// and then there are so many of each.
+    after: [usize; WRITERS],
 }
 
 /// What a writer does.
@@ -604,10 +645,11 @@ impl History {
         let mut promise = self.promised();
         change(&mut promise);
         // What comes behind the commits of writers in the log takes them with it.
-        if promise.handed_over > self.before_written {
+        let others = self.rounds.last().map_or(0, |round| round.others);
+        if promise.handed_over > others {
             promise.written_handed_over = self.written_now();
         }
-        if promise.synced > self.before_written {
+        if promise.synced > others {
             promise.written_synced = self.written_now();
         }
         self.promises.push((at, promise));
@@ -619,11 +661,20 @@ impl History {
         self.written.last().map_or([0; WRITERS], |(_, written)| *written)
     }
 
-    /// Notes what writers have done at the same time: each where the trace stood, just before it began a commit and just after that was acknowledged.
+    /// Notes that all commits so far are in files that are not the log.
+    pub fn promise_files(&mut self, at: usize) {
+        let (commits, written) = (self.commits(), self.written_now());
+        self.promise(at, |promise| {
+            (promise.in_files, promise.written_in_files) = (commits, written);
+        });
+    }
+
+    /// Notes what writers have done at the same time: each where the trace stood, just before it began a commit and just after that was
+    /// acknowledged, in an order in which that may have happened where the trace has not gone on.
     pub fn wrote(&mut self, mut writes: Vec<(usize, usize, Write)>) {
-        // In the order of each by itself where the trace has not gone on.
         writes.sort_by_key(|&(at, ..)| at);
-        let mut begun = self.written_now();
+        let before_all = self.written_now();
+        let mut begun = before_all;
         let mut acknowledged = begun;
         // Those that were acknowledged when a writer's commit began come before it in the log.
         let mut before = [acknowledged; WRITERS];
@@ -633,6 +684,9 @@ impl History {
                 Write::Begin => {
                     begun[writer] += 1;
                     before[writer] = acknowledged;
+                    let mut up_to = acknowledged;
+                    up_to[writer] = begun[writer];
+                    self.up_to.insert((writer, begun[writer]), up_to);
                     self.written.push((at, begun));
                 }
                 Write::Acknowledged(durability) => {
@@ -653,13 +707,44 @@ impl History {
                 }
             }
         }
-        self.before_written = self.commits();
+        self.rounds.push(Round { others: self.commits(), before: before_all, after: begun });
     }
 
     /// Takes back the commits of writers that were not acknowledged, of which there are so many: they did not happen.
     pub fn withdraw_written(&mut self, acknowledged: [usize; WRITERS]) {
         let at = self.written.last().map_or(0, |&(at, _)| at);
         self.written.push((at, acknowledged));
+        self.rounds.last_mut().expect("they have written").after = acknowledged;
+    }
+
+    /// Says what is wrong if the log is to have the first so many of the other commits and so many of each writer: it is a beginning of what was
+    /// written to it.
+    fn check_order(
+        &self,
+        others: usize,
+        written: [usize; WRITERS],
+    ) -> std::result::Result<(), String> {
+        for round in &self.rounds {
+            let is_behind = others > round.others;
+            let least = if is_behind { round.after } else { [0; WRITERS] };
+            let most = if others < round.others { round.before } else { [usize::MAX; WRITERS] };
+            if let Some(writer) =
+                (0..WRITERS).find(|&at| !(least[at]..=most[at]).contains(&written[at]))
+            {
+                let side = if is_behind { "behind" } else { "before" };
+                return Err(format!(
+                    "writer {writer}: {} commits with {others} of the others, {side} {round:?}",
+                    written[writer]
+                ));
+            }
+        }
+        for last in written.into_iter().enumerate() {
+            let least = self.up_to.get(&last).copied().unwrap_or_default();
+            if (0..WRITERS).any(|at| written[at] < least[at]) {
+                return Err(format!("{written:?} commits of writers, without all of {least:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// All that was written to a keyspace is in its own files when the trace stands at `at`. What comes back from the log is a beginning of it: with the last write to this
@@ -689,7 +774,7 @@ impl History {
     }
 
     /// Finds a recovered state: the last commit of each of its parts. An error if it is no state there ever was up
-    /// to `at`, or an older one than `needed` says.
+    /// to `at`, or an older one than `needed` says, or if what the log has is not in the order in which it was written.
     pub fn find(
         &self,
         state: Fingerprint,
@@ -697,26 +782,35 @@ impl History {
         needed: impl Into<Needed>,
     ) -> std::result::Result<[usize; PARTS], String> {
         let needed = needed.into();
-        let begun = self.begun.partition_point(|&start| start <= at);
-        let mut found = [0; PARTS];
-        for (part, found) in found.iter_mut().enumerate() {
-            let commits = self.states[part].get(&state.parts[part]);
-            let before = commits.and_then(|all| all.iter().rfind(|&&commit| commit <= begun));
-            let (what, needed) = (names_of(part), needed.commits[part]);
-            *found = *before.ok_or_else(|| {
-                format!("{what}: no prefix of the {begun} commits; {needed} needed")
-            })?;
-            if *found < needed {
-                return Err(format!("{what}: {found} commits are left of {needed}"));
-            }
-        }
         let written = self.written.partition_point(|&(since, _)| since <= at);
-        let begun = self.written[..written].last().map_or([0; WRITERS], |&(_, begun)| begun);
+        let most = self.written[..written].last().map_or([0; WRITERS], |&(_, begun)| begun);
         for (writer, found) in state.written.into_iter().enumerate() {
-            let (needed, begun) = (needed.written[writer], begun[writer]);
+            let (needed, begun) = (needed.written[writer], most[writer]);
             if !(needed..=begun).contains(&found) {
                 return Err(format!("writer {writer}: {found} commits of {needed} to {begun}"));
             }
+        }
+        let begun = self.begun.partition_point(|&start| start <= at);
+        let mut found = [0; PARTS];
+        for (part, found) in found.iter_mut().enumerate() {
+            let (what, needed) = (names_of(part), needed.commits[part]);
+            let all = self.states[part].get(&state.parts[part]).map_or(&[][..], Vec::as_slice);
+            let mut before = all.iter().copied().filter(|&commits| commits <= begun).rev();
+            let last = before.clone().next().ok_or_else(|| {
+                format!("{what}: no prefix of the {begun} commits; {needed} needed")
+            })?;
+            if last < needed {
+                return Err(format!("{what}: {last} commits are left of {needed}"));
+            }
+            // Of several commits that may have left it one must fit.
+            let in_order = |&commits: &usize| {
+                commits >= needed
+                    && (part != LOGGED || self.check_order(commits, state.written).is_ok())
+            };
+            *found = match before.find(in_order) {
+                Some(found) => found,
+                None => self.check_order(last, state.written).map(|()| last)?,
+            };
         }
         Ok(found)
     }
@@ -767,13 +861,94 @@ mod tests {
 
     #[test]
     fn a_gap_between_commits_of_a_writer_is_noticed() {
-        let written = |keys: &[(usize, usize)]| {
-            let keys: Vec<_> = keys.iter().map(|&(writer, at)| written_key(writer, at)).collect();
-            written_by_each(keys.iter().map(Vec::as_slice))
+        let written = |keys: &[(usize, usize)], of| {
+            let record = |&(writer, at)| (written_key(writer, at), written_value(of, writer, at));
+            let records: Vec<_> = keys.iter().map(record).collect();
+            written_by_each("late", records.iter().map(|(key, value)| (&key[..], &value[..])))
         };
-        assert_eq!(written(&[(0, 0), (0, 1), (2, 0)]), [2, 0, 1]);
-        let gap = crate::panics::caught(|| written(&[(0, 0), (0, 2)])).unwrap_err();
+        assert_eq!(written(&[(0, 0), (0, 1), (2, 0)], "late"), [2, 0, 1]);
+        let gap = crate::panics::caught(|| written(&[(0, 0), (0, 2)], "late")).unwrap_err();
         assert!(gap.contains("is missing"), "{gap}");
+        // The right key with the value of another keyspace.
+        let wrong = crate::panics::caught(|| written(&[(0, 0), (2, 0)], "beta")).unwrap_err();
+        assert!(wrong.contains("commit 0 of writer 0 is wrong"), "{wrong}");
+    }
+
+    #[test]
+    fn a_record_of_a_writer_in_another_keyspace_is_noticed() {
+        let db = open(&MemoryFs::new()).unwrap();
+        for (name, is_right) in [("beta", true), ("late", true), ("alpha", false)] {
+            let keyspace = db.keyspace(name, options(name)).unwrap();
+            keyspace.put(written_key(0, 0), written_value(name, 0, 0)).unwrap();
+            // It is in both, and then in another one.
+            let read = crate::panics::caught(|| Model::read(&db).unwrap().fingerprint.written);
+            assert_eq!(read.is_ok(), is_right, "{read:?}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_a_beginning_of_what_was_written_to_it() {
+        let change = |value: u8| [("beta", b"key".to_vec(), Some(vec![value]))];
+        let mut history = History::new();
+        let mut states = vec![history.model.fingerprint];
+        let mut begin = |history: &mut History, value| {
+            history.begin(0, &change(value));
+            states.push(history.model.fingerprint);
+        };
+        let acknowledged = Write::Acknowledged(Durability::Buffered);
+        begin(&mut history, 1);
+        // The second commit of writer 0 begins when the first one of writer 1 is there.
+        history.wrote(vec![
+            (0, 0, Write::Begin),
+            (0, 1, Write::Begin),
+            (0, 0, acknowledged),
+            (0, 1, acknowledged),
+            (0, 0, Write::Begin),
+            (0, 2, Write::Begin),
+            (0, 0, acknowledged),
+            (0, 2, acknowledged),
+        ]);
+        begin(&mut history, 2);
+        history.wrote(vec![(0, 2, Write::Begin), (0, 2, acknowledged)]);
+        begin(&mut history, 3);
+        let find = |history: &History, others: usize, written| {
+            let state = states[others].with_written(written);
+            history.find(state, 0, [0; PARTS]).map(|found| found[LOGGED])
+        };
+        for (others, written) in [
+            (0, [0, 0, 0]),
+            (1, [0, 0, 0]),
+            (1, [1, 0, 0]),
+            (1, [0, 1, 0]),
+            (1, [2, 1, 0]),
+            (1, [1, 1, 1]),
+            (1, [2, 1, 1]),
+            (2, [2, 1, 1]),
+            (2, [2, 1, 2]),
+            (3, [2, 1, 2]),
+        ] {
+            assert_eq!(find(&history, others, written), Ok(others), "{written:?}");
+        }
+        for (others, written) in [
+            // What came before is not there,
+            (0, [1, 0, 0]),
+            (1, [2, 1, 2]),
+            // or what came before among writers,
+            (1, [2, 0, 0]),
+            (1, [0, 1, 1]),
+            // or what writers have put in front of it.
+            (2, [1, 1, 1]),
+            (2, [0, 0, 0]),
+            (3, [2, 1, 1]),
+        ] {
+            assert!(find(&history, others, written).is_err(), "{others} {written:?}");
+        }
+        // The same state once more: it is that of before, or of now.
+        history.begin(0, &change(1));
+        for (written, found) in [([1, 1, 0], Some(1)), ([2, 1, 2], Some(4)), ([2, 1, 1], Some(1))] {
+            assert_eq!(find(&history, 1, written).ok(), found);
+        }
+        assert!(find(&history, 1, [2, 0, 2]).is_err());
     }
 
     #[test]
