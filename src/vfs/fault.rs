@@ -436,6 +436,14 @@ impl FaultFs {
         self.plan.armed().push(Armed { fault, rng: Rng::new(seed) });
     }
 
+    /// Forgets what such files held before they were last written, by their paths: until they are written again no read of them is
+    /// [`Stale`](Effect::Stale).
+    pub fn forget_older(&self, is_meant: impl Fn(&Path) -> bool) {
+        let older = self.plan.all_older();
+        let meant = older.iter().filter(|(path, _)| is_meant(path));
+        meant.for_each(|(_, older)| older.sectors().clear());
+    }
+
     /// Forgets all armed faults.
     pub fn disarm(&self) {
         self.plan.armed().clear();
@@ -805,6 +813,10 @@ mod tests {
         log.write_at(0, b"...").unwrap();
         let file = moved.open(Path::new("log-1"), Access::Write, Layer::default()).unwrap();
         assert_eq!((bytes(&*file), moved.fired()), (b"abcdef".to_vec(), 1));
+        moved.forget_older(|path| path == Path::new("another"));
+        assert_eq!(bytes(&*file), b"abcdef");
+        moved.forget_older(|path| path == Path::new("log-1"));
+        assert_eq!((bytes(&*file), moved.fired()), (b"ABCdef".to_vec(), 2));
     }
 
     #[test]

@@ -32,6 +32,8 @@ use crate::{Dice, choices, panics, simulated_in_peace, threads, workers};
 const SINGLES: usize = 5;
 /// One image in so many is first opened for reading only.
 const LOOKS: u64 = 8;
+/// One image in so many is used much more, once it is recovered.
+const USED_ON: u64 = 16;
 /// One image in so many that cut off recoveries leave is written to and opened again, as all others are.
 const USED: u64 = 8;
 /// One image in so many is recovered with the recovery itself cut off at each operation; that of one that a kill has left always, when it is
@@ -216,7 +218,7 @@ impl Work {
         if engine == EngineKind::Lsm && self.dice.roll(12) == 0 {
             return history::deletion_of_all(keyspace, &format!("key {}", self.dice.roll(3)));
         }
-        let key = format!("key {:02}", self.dice.roll(30)).into_bytes();
+        let key = history::key_in(keyspace, &format!("key {:02}", self.dice.roll(30)));
         let value = (self.dice.roll(5) > 0).then(|| self.value(most));
         (keyspace, key, value)
     }
@@ -259,13 +261,11 @@ impl Work {
         let mut changes: Vec<Change> = Vec::new();
         for number in 0..LOADED {
             if self.dice.roll(2) == 0 {
-                changes.push((
-                    name,
-                    format!("key {number:02}").into_bytes(),
-                    Some(self.value(300)),
-                ));
+                let key = history::key_in(name, &format!("key {number:02}"));
+                changes.push((name, key, Some(self.value(300))));
             }
         }
+        changes.sort();
         self.begin(&changes);
         history::load(self.db(), name, &changes).unwrap();
         self.history.promise_persisted(self.fs.operations(), name);
@@ -635,6 +635,10 @@ fn check_open(history: &History, case: &Case) -> Result<(Database, Model, [usize
 
 /// Recovers an image, writes to it, and recovers that.
 fn check(history: &History, case: &Case) -> Result<(), String> {
+    let is_used_on = choices::mix(case.id.setting.seed, ("used on", case.id.to_string()))
+        .is_multiple_of(USED_ON);
+    let traced = is_used_on.then(|| case.again(case.image.fork_traced(), case.needed));
+    let case = traced.as_ref().unwrap_or(case);
     let (db, model, found) = check_open(history, case)?;
     let problem = |error: Error| format!("after recovery: {error:?}");
     // Another commit takes the very place of the one that was lost: nothing of that may come back with it.
@@ -645,12 +649,20 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
     let new: Change = ("late", b"written after recovery".to_vec(), Some(b"kept".to_vec()));
     let changes = alike.unwrap_or_else(|| vec![new]);
     history::commit(&db, &changes, Durability::Os).map_err(problem)?;
-    let state = Fingerprint::of(&db).map_err(problem)?;
-    if state != history.after(model, &changes) {
+    let mut model = history.after(model, &changes);
+    if Fingerprint::of(&db).map_err(problem)? != model.fingerprint {
         return Err("what was committed after recovery is not what is read then".into());
     }
+    if is_used_on {
+        model = use_on(history, case, &db, model)?;
+    }
+    let state = model.fingerprint;
     db.close().map_err(problem)?;
     let db = case.open(1).map_err(problem)?;
+    let dropped = db.recovery().dropped_bytes;
+    if dropped > 0 {
+        return Err(format!("{dropped} bytes of a log that was closed are dropped"));
+    }
     if Fingerprint::of(&db).map_err(problem)? != state {
         return Err("reopening gives another state than there was when it was closed".into());
     }
@@ -663,6 +675,49 @@ fn check(history: &History, case: &Case) -> Result<(), String> {
         Some(error) => Err(format!("verify: {error:?}")),
         None => Ok(()),
     }
+}
+
+/// Writes to each keyspace of a recovered database, persists and compacts all, syncs another commit, and cuts the power: nothing of that is lost.
+fn use_on(history: &History, case: &Case, db: &Database, model: Model) -> Result<Model, String> {
+    let problem = |error: Error| format!("used on after recovery: {error:?}");
+    let expect = |db: &Database, model: &Model, when: &str| {
+        let is_right = Fingerprint::of(db).map_err(problem)? == model.fingerprint;
+        is_right.then_some(()).ok_or_else(|| format!("used on, it holds something else {when}"))
+    };
+    let names: Vec<_> = history::KEYSPACES
+        .iter()
+        .map(|&(name, ..)| name)
+        .filter(|name| db.open_keyspace(name).is_ok())
+        .collect();
+    let changes = |round: u8| {
+        let of_one = |&name: &&'static str| {
+            let key = |number: u8| history::key_in(name, &format!("key {:02}", number % 30));
+            let put = |number| (name, key(number), Some(vec![round; 200]));
+            [put(7 * round), put(7 * round + 1), (name, key(11 * round), None)]
+        };
+        names.iter().flat_map(of_one).collect::<Vec<Change>>()
+    };
+    let write = |model: Model, round, durability| {
+        history::commit(db, &changes(round), durability).map_err(problem)?;
+        Ok::<_, String>(history.after(model, &changes(round)))
+    };
+    let model = write(model, 1, Durability::Buffered)?;
+    db.persist().map_err(problem)?;
+    expect(db, &model, "when all is persisted")?;
+    let model = write(model, 2, Durability::Os)?;
+    for name in &names {
+        db.open_keyspace(name).and_then(|keyspace| keyspace.compact()).map_err(problem)?;
+    }
+    expect(db, &model, "when all is compacted")?;
+    db.persist().map_err(problem)?;
+    let last = [("late", history::key_in("late", "key 29"), Some(b"synced".to_vec()))];
+    history::commit(db, &last, Durability::Sync).map_err(problem)?;
+    let model = history.after(model, &last);
+    let image = case.image.image(case.image.operations(), PowerCut::DropUnsynced);
+    let left = open(&image, case.id.setting, case.id.at as u64 + 2).map_err(problem)?;
+    expect(&left, &model, "when the power has failed")?;
+    left.close().map_err(problem)?;
+    Ok(model)
 }
 
 /// Recovers an image and cuts the power in the middle of that: after a kill with what was not synced before it. Gives how many images were

@@ -637,6 +637,12 @@ impl Run {
         image.lose_sync_of(&self.memory);
         // What the handle does when it is dropped is done to a disk that nobody sees any more.
         self.faulty = self.faulty.moved_to(Arc::new(image.clone()));
+        // The end of a file of edits as it was before, with the word of what was synced, cannot be told from the end that it has: it would go on
+        // over what is there.
+        self.faulty.forget_older(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            ["catalog-", "manifest-"].iter().any(|edits| name.starts_with(edits))
+        });
         drop(self.db.take());
         self.lost_syncs += self.memory.lost_syncs();
         self.memory = image;
@@ -820,9 +826,11 @@ impl Run {
         }
         let records = (0..12).filter(|number| number % 3 > 0);
         let changes = records.map(|number| {
-            (name, format!("key {number:02}").into_bytes(), Some(self.dice.bytes(100)))
+            let key = history::key_in(name, &format!("key {number:02}"));
+            (name, key, Some(self.dice.bytes(100)))
         });
-        let changes: Vec<Change> = changes.collect();
+        let mut changes: Vec<Change> = changes.collect();
+        changes.sort();
         let before = self.history.model.clone();
         self.history.begin(0, &changes);
         match history::load(self.db(), name, &changes) {
@@ -896,7 +904,7 @@ impl Run {
                 changes.push(history::deletion_of_all(keyspace, "key 1"));
                 continue;
             }
-            let key = format!("key {}", self.dice.roll(12)).into_bytes();
+            let key = history::key_in(keyspace, &format!("key {}", self.dice.roll(12)));
             let value = (self.dice.roll(4) > 0).then(|| self.dice.bytes(100));
             changes.push((keyspace, key, value));
         }

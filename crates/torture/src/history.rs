@@ -45,6 +45,26 @@ pub const WRITTEN: [&str; 2] = ["beta", "late"];
 /// What all keys of writers begin with, and nothing else.
 const WRITER: &str = "writer ";
 
+/// What keys begin with that do not differ in their first 16 bytes.
+const COMMON: &[u8] = b"what all begin with ";
+/// So many bytes are in front of long keys.
+const LONG: usize = 1000;
+
+/// The key of a record in a keyspace: those of some begin alike, and others are so long that a page has few of them, in
+/// three groups that begin alike.
+#[must_use]
+pub fn key_in(keyspace: &str, name: &str) -> Vec<u8> {
+    let front = match keyspace {
+        "late" | "gamma" | "apart" => COMMON.to_vec(),
+        "delta" | "unlogged" | "loose" | "stray" => {
+            let last = name.bytes().last().unwrap_or_default();
+            vec![b'a' + last % 3; LONG]
+        }
+        _ => Vec::new(),
+    };
+    [&front, name.as_bytes()].concat()
+}
+
 /// The key of a writer's commit, the first of which has the number 0.
 #[must_use]
 pub fn written_key(writer: usize, number: usize) -> Vec<u8> {
@@ -275,8 +295,9 @@ fn check_keys(keyspace: &Keyspace, records: &[(Slice, Slice)], name: &str) -> Re
     let used: Vec<_> = (0..12)
         .map(|number| format!("key {number}"))
         .chain((0..30).map(|number| format!("key {number:02}")))
+        .map(|key| key_in(name, &key))
         .collect();
-    let others = used.iter().map(String::as_bytes).chain(NEVER);
+    let others = used.iter().map(Vec::as_slice).chain(NEVER);
     let others = others.filter(|key| !there.contains(key)).map(|key| (key, None));
     let records = records.iter().map(|(key, value)| (&key[..], Some(value)));
     let wanted: Vec<_> = records.chain(others).collect();
@@ -303,10 +324,10 @@ const ALL: &[u8] = b"*";
 /// The writes of one commit: keyspace, key, and the value or a deletion, of one key or of [all](deletion_of_all) that begin alike.
 pub type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
 
-/// All keys of a keyspace on an LSM-tree that begin with `prefix` are deleted.
+/// All keys of a keyspace on an LSM-tree that begin as [that of this name](key_in) are deleted.
 #[must_use]
-pub fn deletion_of_all(keyspace: &'static str, prefix: &str) -> Change {
-    (keyspace, [prefix.as_bytes(), ALL].concat(), None)
+pub fn deletion_of_all(keyspace: &'static str, name: &str) -> Change {
+    (keyspace, [&key_in(keyspace, name), ALL].concat(), None)
 }
 
 /// What a database must hold, as a map for each keyspace with its fingerprint kept up to date.
@@ -605,12 +626,12 @@ impl History {
         self.note_state();
     }
 
-    /// What is left of a database of this workload when it was [read](Model::read) as `found` and then these writes were committed.
+    /// What a database of this workload holds when it was [read](Model::read) as `found` and then these writes were committed.
     #[must_use]
-    pub fn after(&self, found: Model, changes: &[Change]) -> Fingerprint {
+    pub fn after(&self, found: Model, changes: &[Change]) -> Model {
         let mut model = Model { reducers: self.model.reducers.clone(), ..found };
         model.apply(changes);
-        model.fingerprint
+        model
     }
 
     /// A commit like the one that came after the first `commits`, with as many bytes and none of its values.
@@ -949,6 +970,19 @@ mod tests {
             assert_eq!(find(&history, 1, written).ok(), found);
         }
         assert!(find(&history, 1, [2, 0, 2]).is_err());
+    }
+
+    #[test]
+    fn long_keys_make_a_tree_high() {
+        let db = open(&MemoryFs::new()).unwrap();
+        let tree = db.keyspace("stray", options("stray")).unwrap();
+        for number in 0..30 {
+            tree.put(key_in("stray", &format!("key {number:02}")), [number]).unwrap();
+        }
+        tree.persist().unwrap();
+        let levels = tree.stats().tree.unwrap().levels;
+        assert!(levels >= 3, "{levels}");
+        assert_eq!(Model::read(&db).unwrap().maps["stray"].len(), 30);
     }
 
     #[test]

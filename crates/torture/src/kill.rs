@@ -2,7 +2,8 @@
 //!
 //! A process of its own opens a database, writes to it with some threads, and says what was acknowledged; another one kills it at some
 //! moment, which may be in the middle of the opening, and opens the database: all that it had heard of must be there, batches whole, and nothing
-//! that was not written. Then the next process goes on with it, with other options.
+//! that was not written. Then the next process goes on with it, with other options: with what was closed after a look, or with what the kill has left, which
+//! is only looked at every second time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{DiskFs, Fs};
-use turbidite::{Database, Durability, ErrorKind, Keyspace, Layer, Result};
+use turbidite::{Database, DatabaseBuilder, Durability, ErrorKind, Keyspace, Layer, Result};
 
 use crate::choices::{self, mix};
 use crate::history;
@@ -74,11 +75,30 @@ impl<'a> Task<'a> {
     }
 
     fn open(&self) -> Result<Database> {
+        self.builder().open()
+    }
+
+    fn builder(&self) -> DatabaseBuilder {
         // A cache that is smaller than what the log writes between two syncs.
         let layer = self.setting.layer;
         let layer = layer.with_page_cache_pages(16).unwrap_or(layer);
         let builder = Database::builder(self.path).memory_budget(8 << 20).log_layer(layer);
-        choices::database(builder, self.setting.seed, self.opening).open()
+        choices::database(builder, self.setting.seed, self.opening)
+    }
+
+    /// Its keyspaces, for reading only, which leaves all as it is; `None` if they have not been made yet.
+    fn look(&self) -> Result<Option<[Keyspace; 2]>> {
+        let opened = self.builder().read_only(true).open();
+        let pair = opened.and_then(|db| Ok([db.open_keyspace("one")?, db.open_keyspace("two")?]));
+        match pair {
+            Err(error)
+                if [ErrorKind::NotADatabase, ErrorKind::UnknownKeyspace]
+                    .contains(&error.kind()) =>
+            {
+                Ok(None)
+            }
+            pair => pair.map(Some),
+        }
     }
 
     /// One keyspace for all that is written, and one that batches go to, too.
@@ -263,10 +283,31 @@ fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
     found
 }
 
-/// Checks the recovered database against what was acknowledged; gives the number of writes found.
+/// Checks the recovered database against what was acknowledged, and closes it; gives the number of writes found.
 fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
     let db = task.open()?;
-    let [one, two] = task.keyspaces(&db)?;
+    let found = check_writes(task.keyspaces(&db)?, acknowledged)?;
+    let leftovers = history::leftovers(&db, || files(task.path))?;
+    assert!(leftovers.is_none(), "{leftovers:?}");
+    let problems = db.verify()?.problems;
+    assert!(problems.is_empty(), "{problems:?}");
+    db.close()?;
+    Ok(found)
+}
+
+/// Checks what the kill has left in the same way, and leaves it so to the next process.
+fn check_as_it_is(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
+    match task.look()? {
+        Some(keyspaces) => check_writes(keyspaces, acknowledged),
+        None => {
+            assert!(acknowledged.is_empty(), "nothing is there of {acknowledged:?}");
+            Ok(0)
+        }
+    }
+}
+
+/// Checks both keyspaces against what was acknowledged; gives the number of writes found.
+fn check_writes([one, two]: [Keyspace; 2], acknowledged: &Acknowledged) -> Result<u64> {
     let (mut found, mut in_two) = (0, 0);
     for writer in 0..WRITERS {
         let mut next = 0;
@@ -296,11 +337,6 @@ fn check(task: &Task<'_>, acknowledged: &Acknowledged) -> Result<u64> {
     }
     let there = [one.count()?, two.count()?];
     assert_eq!(there, [found, in_two], "there is something else than what was written");
-    let leftovers = history::leftovers(&db, || files(task.path))?;
-    assert!(leftovers.is_none(), "{leftovers:?}");
-    let problems = db.verify()?.problems;
-    assert!(problems.is_empty(), "{problems:?}");
-    db.close()?;
     Ok(found)
 }
 
@@ -316,8 +352,11 @@ pub fn run(setting: Setting, dir: &Path, start: &dyn Fn(&str) -> Command) -> Rep
         let time = Duration::from_millis(1 + dice.roll(LONGEST) as u64);
         let checked = run_and_kill(&mut start(&task.text()), &path, time, opening + 1 == KILLS)
             .and_then(|acknowledged| {
-                let check = || watched(format!("kill/{setting}"), || check(&task, &acknowledged));
-                let checked = panics::caught(check)?;
+                // The next process recovers what every second kill has left, and may be killed while it does.
+                let check = if opening % 2 == 0 { check_as_it_is } else { check };
+                let checked = panics::caught(|| {
+                    watched(format!("kill/{setting}"), || check(&task, &acknowledged))
+                })?;
                 checked.map_err(|error| format!("after the kill: {error:?}"))
             });
         report.cases += 1;
@@ -361,14 +400,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         let task = Task { setting: Setting::new(7, Layer::Positional), opening: 0, path: &path };
+        let other = Task { path: &dir.path().join("other"), ..task };
         let db = task.open().unwrap();
         let [one, _] = task.keyspaces(&db).unwrap();
+        assert_eq!(check_as_it_is(&other, &Acknowledged::new()).unwrap(), 0);
+        let problem = panics::caught(|| check_as_it_is(&other, &Acknowledged::from([(0, 1)])));
+        assert!(problem.unwrap_err().contains("nothing is there"));
         one.put(key(0, 0), value(0, 0)).unwrap();
         drop((one, db));
-        let problem = panics::caught(|| check(&task, &Acknowledged::new())).unwrap_err();
-        assert!(problem.contains("a batch is there in part"), "{problem}");
-        let problem = panics::caught(|| check(&task, &Acknowledged::from([(0, 1)]))).unwrap_err();
-        assert!(problem.contains("1 of 2 acknowledged"), "{problem}");
+        for check in [check_as_it_is, check] {
+            let problem = panics::caught(|| check(&task, &Acknowledged::new())).unwrap_err();
+            assert!(problem.contains("a batch is there in part"), "{problem}");
+            let checked = panics::caught(|| check(&task, &Acknowledged::from([(0, 1)])));
+            let problem = checked.unwrap_err();
+            assert!(problem.contains("1 of 2 acknowledged"), "{problem}");
+        }
         let db = task.open().unwrap();
         let [_, two] = task.keyspaces(&db).unwrap();
         two.put(key(0, 0), value(0, 0)).unwrap();

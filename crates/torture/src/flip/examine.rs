@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use turbidite::vfs::MemoryFs;
-use turbidite::{Database, DatabaseBuilder, Error, Keyspace, Layer, Slice};
+use turbidite::{Cursor, Database, DatabaseBuilder, Error, Keyspace, Layer, Range, Slice};
 
 use crate::choices::is_ordered;
 use crate::history;
@@ -238,10 +238,12 @@ impl<'a> Reader<'a> {
     fn read_in_any_order(&mut self) -> Result<(), String> {
         let mut missing: BTreeMap<_, _> = self.present().collect();
         let mut failed = false;
-        for entry in self.keyspace.iter() {
+        let mut all = self.keyspace.iter();
+        while let Some(entry) = all.next() {
             let Some((key, value)) = self.noted(entry) else {
+                expect_ended(&mut all)?;
                 failed = true;
-                continue;
+                break;
             };
             if missing.remove(&key[..]) != Some(&value[..]) {
                 return Err(format!("iteration gives {} twice or wrongly", key.escape_ascii()));
@@ -257,8 +259,9 @@ impl<'a> Reader<'a> {
 
     fn read_forwards(&mut self) -> Result<(), String> {
         let mut wanted = self.present();
-        for entry in self.keyspace.iter() {
-            let Some((key, value)) = self.noted(entry) else { return Ok(()) };
+        let mut all = self.keyspace.iter();
+        while let Some(entry) = all.next() {
+            let Some((key, value)) = self.noted(entry) else { return expect_ended(&mut all) };
             check_next(wanted.next(), Some((&key, &value)))?;
         }
         check_next(wanted.next(), None)
@@ -272,11 +275,37 @@ impl<'a> Reader<'a> {
             check_next(wanted.next(), Some((cursor.key(), cursor.value())))?;
             step = cursor.prev();
         }
-        match self.noted(step) {
-            Some(()) => check_next(wanted.next(), None),
-            None => Ok(()),
+        match step {
+            Ok(()) => check_next(wanted.next(), None),
+            Err(error) => {
+                let stays_failed = expect_failed(&mut cursor, &error);
+                self.errors.push(error);
+                stays_failed
+            }
         }
     }
+}
+
+/// A range that has failed has nothing more, at neither end: else it would pass over what could not be read.
+fn expect_ended(range: &mut Range) -> Result<(), String> {
+    for next in [Range::next, Range::next_back, Range::next] {
+        if let Some(more) = next(range) {
+            let more = more.map(|(key, _)| key.escape_ascii().to_string());
+            return Err(format!("a range that has failed goes on with {more:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A cursor that has failed gives the same error again, and is on nothing.
+fn expect_failed(cursor: &mut Cursor, error: &Error) -> Result<(), String> {
+    for go in [Cursor::prev, Cursor::next, Cursor::seek_to_first, Cursor::seek_to_last] {
+        match go(cursor) {
+            Err(again) if again.to_string() == error.to_string() && !cursor.is_valid() => {}
+            other => return Err(format!("a cursor that has failed by {error} goes on: {other:?}")),
+        }
+    }
+    Ok(())
 }
 
 fn check_value(key: &[u8], found: Option<&Slice>, wanted: &Option<Vec<u8>>) -> Result<(), String> {

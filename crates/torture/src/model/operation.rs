@@ -121,9 +121,22 @@ pub(super) enum Operation {
     PowerCut(Option<u64>),
 }
 
-/// From few letters, so that keys meet and share prefixes.
+/// What keys begin with that do not differ in their first 16 bytes.
+pub(super) const COMMON: &[u8] = b"what all begin with ";
+
+/// From few letters, so that keys meet and share prefixes. Some differ only behind 20 bytes, a few only behind a page or half of one, and one in
+/// some hundreds is about as long as keys may be.
 fn key() -> impl Strategy<Value = Key> {
-    vec(select(vec![b'a', b'b', 0, 0xff]), 0..4)
+    let letters = || vec(select(vec![b'a', b'b', 0, 0xff]), 0..4);
+    let behind = |letter: u8, len: usize, key: Key| [vec![letter; len], key].concat();
+    let letter = || select(b"abc".to_vec());
+    prop_oneof![
+        400 => letters(),
+        80 => letters().prop_map(|key| [COMMON, &key].concat()),
+        20 => (letter(), select(vec![1000, 2000, 3000]), letters())
+            .prop_map(move |(letter, len, key)| behind(letter, len, key)),
+        1 => (letter(), letters()).prop_map(move |(letter, key)| behind(letter, 60_000, key)),
+    ]
 }
 
 fn keyspace() -> impl Strategy<Value = usize> {

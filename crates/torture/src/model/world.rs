@@ -15,7 +15,7 @@ use turbidite::{
 use super::clients::{self, CLIENTS, Client};
 use super::history::{History, Map, Record, Value, Values, agrees, records};
 use super::left::Left;
-use super::operation::{Bounds, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
+use super::operation::{Bounds, COMMON, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
 use super::standing::Standing;
 use crate::Dice;
 use crate::choices::{self, is_ordered};
@@ -31,6 +31,8 @@ const CALLS: usize = 5;
 const FILL: usize = 64;
 /// How many keys there are for small writes and reads.
 const MIXED: usize = 200;
+/// So many bytes are in front of the longest of these.
+const LONG: usize = 1000;
 /// The pattern of a range that is read from the front to the end.
 const FORWARD: u8 = u8::MAX;
 /// Snapshots beyond this many are not taken.
@@ -465,8 +467,14 @@ impl World {
     fn mix(&mut self, keyspace: usize, seed: u64, count: usize) {
         self.figures.mixed += count as u64;
         let mut dice = Dice::new(seed);
+        // With long keys a page has few of them, and a tree that has hundreds is high.
+        let front = match seed % 16 {
+            0 => vec![b'm'; LONG],
+            1..6 => COMMON.to_vec(),
+            _ => Vec::new(),
+        };
         for _ in 0..count {
-            let key = format!("mix {}", dice.roll(MIXED)).into_bytes();
+            let key = [&front, format!("mix {}", dice.roll(MIXED)).as_bytes()].concat();
             match dice.roll(10) {
                 0..5 => {
                     let found = self.keyspace(keyspace).get(&key).unwrap();
