@@ -268,7 +268,8 @@ impl MemoryFs {
 
     /// Lets the next sync of a file fail with `errno` whose name contains `name_contains`. As on a kernel that marks the
     /// pages clean, what was not synced then can be read but is on the disk in no image but
-    /// [`KeepAll`](PowerCut::KeepAll), whatever later syncs say.
+    /// [`KeepAll`](PowerCut::KeepAll), whatever later syncs say: the last change of the file, and about half of those before it. The others were
+    /// written.
     pub fn lose_sync(&self, name_contains: &str, errno: Errno) {
         let lost = LostSync { name_contains: name_contains.to_owned(), after: 0, errno };
         *locked(&self.0.losing) = Some(lost);

@@ -241,6 +241,25 @@ fn a_failed_sync_is_lost_for_good() {
 }
 
 #[test]
+fn a_failed_sync_may_have_written_a_part() {
+    let fs = traced();
+    let file = synced(&fs, "log", &[b'.'; 40]);
+    for at in 0..40 {
+        file.write_at(at, b"x").unwrap();
+    }
+    fs.lose_sync("log", Errno::Raw(5));
+    file.sync().unwrap_err();
+    let at = fs.operations();
+    let image = left_at(&fs, at, PowerCut::DropUnsynced);
+    let written = image[0].matches('x').count();
+    assert!((5..35).contains(&written) && image[0].ends_with('.'), "{image:?}");
+    // It is the same part whenever one asks, and nothing writes the rest.
+    file.sync().unwrap();
+    assert_eq!(left(&fs, PowerCut::DropUnsynced), image);
+    assert_eq!(left_at(&fs, at, PowerCut::Random(1)), image);
+}
+
+#[test]
 fn images_and_forks_are_independent_and_can_be_traced_again() {
     let fs = traced();
     let file = synced(&fs, "a", b"one");

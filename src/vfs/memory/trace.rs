@@ -9,7 +9,7 @@
 //!   of both, where there is one, and is whole on the disk or not at all, so that a renamed file never loses both names.
 //! - Names and data are independent: a name can be there without the file's data, which then reads as
 //!   empty, and synced data without a name is lost with it.
-//! - A sync that failed takes the file's pending changes for written: no later sync writes them.
+//! - A sync that failed takes the file's pending changes for written: no later sync writes them. Some of them it has written, but not the last one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -179,25 +179,32 @@ impl Replay {
         self.visible.apply(step);
         match &**step {
             Step::Data(..) | Step::Names(_) => self.pending.push(Arc::clone(step)),
-            Step::Sync(file) => self.settle(|_, step| is_data_of(step, *file), true),
-            Step::SyncLost(file) => self.settle(|_, step| is_data_of(step, *file), false),
+            Step::Sync(file) => self.settle(|_, step| is_data_of(step, *file), |_| true),
+            Step::SyncLost(file) => {
+                let is_meant = |step: &Step| is_data_of(step, *file);
+                let last = self.pending.iter().rposition(|step| is_meant(step));
+                let mut rng = Rng::new(self.at as u64);
+                let is_written = |index| rng.next().is_multiple_of(2) && Some(index) != last;
+                let written: Vec<_> = (0..self.pending.len()).map(is_written).collect();
+                self.settle(|_, step| is_meant(step), |index| written[index]);
+            }
             Step::SyncDir(dir) => {
                 let needed = needed_names(&self.pending, HashSet::from([*dir]));
-                self.settle(|index, _| needed[index], true);
+                self.settle(|index, _| needed[index], |_| true);
             }
         }
     }
 
-    /// Takes the chosen steps off the pending ones, onto the disk if they are `written`.
-    fn settle(&mut self, chosen: impl Fn(usize, &Step) -> bool, written: bool) {
+    /// Takes the chosen steps off the pending ones, onto the disk those that are `written`.
+    fn settle(&mut self, chosen: impl Fn(usize, &Step) -> bool, written: impl Fn(usize) -> bool) {
         let mut index = 0;
         let durable = &mut self.durable;
         self.pending.retain(|step| {
             let settled = chosen(index, step);
-            index += 1;
-            if settled && written {
+            if settled && written(index) {
                 durable.apply(step);
             }
+            index += 1;
             !settled
         });
     }
