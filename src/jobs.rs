@@ -20,7 +20,7 @@
 //! stopped once, for good.
 //!
 //! Locks: `status`, called `jobs` in the order of locks. The condition that [`wait_until`](Jobs::wait_until) waits
-//! for is looked at under it; otherwise nothing is called and no other lock is taken while it is held. Who makes such
+//! for is looked at under it, and the host is told of trouble; otherwise nothing is called and no other lock is taken while it is held. Who makes such
 //! a condition true and does not end a job with it calls [`notify`](Jobs::notify) afterwards.
 
 use std::path::PathBuf;

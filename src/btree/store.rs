@@ -408,7 +408,7 @@ impl Store {
         let changed = changes::are_between(memtable.cursor(), after, &held, &stop)?;
         for (&seqno, is_changed) in held.iter().zip(changed) {
             if is_changed {
-                self.jobs.stop_if_told()?;
+                // Who is told to stop finds out in there, where what is half done is taken back.
                 let mut changes = Changes::new(memtable.cursor(), after, seqno)?;
                 root = writer.snapshot_root(&root, &mut counts, &mut changes, seqno, &stop)?;
                 older.push(seen(&root));

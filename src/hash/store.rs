@@ -817,5 +817,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether a file is a segment or a checkpoint, by its name.
 fn is_own(name: &str) -> bool {
     let number = name.strip_suffix(".data").or_else(|| name.strip_suffix(".index"));
-    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    number.is_some_and(is_number)
 }

@@ -27,6 +27,7 @@
 //!
 //! Thread safety: one owner; callers bring their own lock.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -295,7 +296,18 @@ impl EditLog {
         // Opened anew for errors to name it as it is called now.
         let open = || fs.open(&path, Access::Write, Layer::Positional);
         let file = match created {
-            Some(created) => open().unwrap_or(created),
+            // If somebody has taken it away, what is written to it is lost.
+            Some(created) => match open() {
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    return Err(unknown(Error::io(
+                        "open",
+                        &path,
+                        None,
+                        ErrorKind::NotFound.into(),
+                    )));
+                }
+                opened => opened.unwrap_or(created),
+            },
             None => patiently(open).map_err(unknown)?,
         };
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);

@@ -288,17 +288,24 @@ impl Tree {
     /// The compaction job: one compaction, then room for other keyspaces.
     fn compact_one(&self) {
         let Some(compacting) = self.jobs.begin(Work::Upkeep) else { return };
-        let count_put_off = || self.claims.see(|held| held.count_put_off());
-        let before = count_put_off();
         let finished = compacting.persistently(|| {
             let Some((claimed, claim)) = self.claim_compaction() else { return Ok(true) };
             // There may be another one that can be done beside it.
             self.schedule_compaction();
-            self.compact_claimed(claimed, claim, Moves::Crowded)
+            let cleared = claimed.0.cleared;
+            let seen =
+                || self.claims.see(|held| (held.count_put_off(), self.present(held).cleared));
+            let before = seen().0;
+            match self.compact_claimed(claimed, claim, Moves::Crowded) {
+                // What is damaged is put off, or a clear has taken it away: it is in nobody's way any more.
+                Err(Error::Corruption { .. }) if seen().0 > before || seen().1 != cleared => {
+                    Ok(true)
+                }
+                finished => finished,
+            }
         });
         drop(compacting);
-        // What was damaged is put off, and in nobody's way any more.
-        if finished == Some(true) || count_put_off() > before {
+        if finished == Some(true) {
             self.schedule_compaction();
         }
     }
@@ -321,6 +328,7 @@ impl Tree {
         };
         self.claims.see(|held| {
             if self.present(held).cleared == since.cleared {
+                log::warn!("what is damaged is not compacted any more: {error}");
                 held.put_off(ids, error);
             }
         });

@@ -31,8 +31,9 @@ const LEAST_AT_ONCE: usize = 16 << 10;
 const SHARE: usize = 16;
 /// So many values of a key are gathered before one is made of them, if that is as small as each of them.
 const MOST_OPERANDS: usize = 1024;
-/// After so many entries it is looked whether to stop.
+/// After so many entries it is looked whether to stop, and after so many bytes.
 const BETWEEN_LOOKS: u64 = 1024;
+const BYTES_BETWEEN_LOOKS: u64 = 4 << 20;
 
 /// What is made of the entries of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,11 +104,12 @@ impl Order<'_> {
         let mut writer = Writer::new(file, identity, self.shape(), buffer);
         let mut filter = Filter::new(self);
         let mut looks = 0_u64;
-        let mut done = 0_u64;
+        let (mut done, mut look_at) = (0_u64, BYTES_BETWEEN_LOOKS);
         while tree.is_valid() {
             looks += 1;
             done += (tree.key().len() + tree.value().len()) as u64;
-            if looks.is_multiple_of(BETWEEN_LOOKS) {
+            if looks.is_multiple_of(BETWEEN_LOOKS) || done >= look_at {
+                look_at = done + BYTES_BETWEEN_LOOKS;
                 if (self.stopped)() {
                     return Err(Error::Closed);
                 }
@@ -278,6 +280,38 @@ mod tests {
         filter.end(&mut writer).unwrap();
         assert_eq!(writer.records(), 1);
         most
+    }
+
+    #[test]
+    fn a_merge_of_large_values_is_asked_to_stop_as_often_as_one_of_many() {
+        let fs: Arc<dyn Fs> = Arc::new(MemoryFs::new());
+        let home = rig::home(&fs);
+        fs.create_dir(&home.dir).unwrap();
+        let reduce = Reduce::new(Reducer::Last, None, &home.dir);
+        let looks = std::cell::Cell::new(0);
+        let order = Order {
+            home: &home,
+            reduce: &reduce,
+            purpose: Purpose::Run,
+            shape: Shape { step_unit: 4, max_level: 12, has_trailers: true },
+            id: 1,
+            after: 0,
+            to: 16,
+            progress: None,
+            valve: None,
+            stopped: &|| {
+                looks.set(looks.get() + 1);
+                false
+            },
+        };
+        let memtables = Memtables::new(MemtableKind::default(), &home.budget);
+        for seqno in 1..=16 {
+            let trailer = Trailer::new(seqno, Kind::Put);
+            memtables.active.insert(&seqno.to_be_bytes(), trailer, &[1; 1 << 20]);
+        }
+        let inputs = memtables.cursors().map(Input::Left).collect();
+        assert!(order.carry_out(inputs).unwrap().is_some());
+        assert!((3..=4).contains(&looks.get()), "{}", looks.get());
     }
 
     #[test]

@@ -595,12 +595,13 @@ impl Store {
         }
     }
 
-    /// Whether a merge was told to stop because of a clear: nothing is to come of it, and nothing has.
+    /// Whether a clear has taken away what a merge was about that has come to nothing, be it because of that or because of an error: what was wrong
+    /// is gone.
     ///
     /// # Errors
     /// `Closed` if the engine stops.
     fn is_given_up(&self, made: &Result<Option<Arc<Part>>>, cleared: Seqno) -> Result<bool> {
-        if !matches!(made, Err(Error::Closed)) {
+        if matches!(made, Ok(_) | Err(Error::Poisoned { .. })) {
             return Ok(false);
         }
         self.jobs.stop_if_told()?;

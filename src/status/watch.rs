@@ -53,7 +53,7 @@ impl Watch {
                 return asked.map(|()| None);
             }
             // Whoever opens the database removes what is there of before, as does one who looks no more at the wrong moment.
-            if asked.is_ok() && matches!(self.fs.kind(&self.dir.join(REQUEST)), Ok(None)) {
+            if matches!(self.fs.kind(&self.dir.join(REQUEST)), Ok(None)) {
                 asked = self.write_request();
             }
             crate::sync::thread::sleep(left.min(LOOKS));

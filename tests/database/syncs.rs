@@ -124,6 +124,10 @@ impl Disk {
 
     /// Takes note of a call that began at a line and has succeeded, with its arguments.
     fn call(&mut self, name: &str, arguments: &str, result: &str, began: usize, at: usize) {
+        // What has no name any more is nothing that anybody counts on.
+        if arguments.contains("(deleted)>") {
+            return;
+        }
         // Descriptors have their paths in brackets, and paths that are named are in quotes.
         let bracketed =
             |text: &str| Some(PathBuf::from(text.split_once('<')?.1.split_once('>')?.0));
