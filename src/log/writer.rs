@@ -409,14 +409,10 @@ impl Writer {
         if self.end() + 2 * MARK > self.segment.capacity {
             return Ok(());
         }
-        let before = self.buffer.bytes.len();
         self.append_record(RecordKind::Mark, self.last + 1, 0, &[]);
-        let marked = self.flush();
-        if matches!(marked, Err(Error::NoSpace { .. })) && !self.unflushed {
-            // It has not been written, and is no reason to tell somebody later that there is no space.
-            self.buffer.bytes.truncate(before);
-        }
-        unless_full(marked)
+        // It stays in the buffer, to be written with what follows: it may be in the file although there was no space, and what the
+        // next segment is linked to is the end of all that is there.
+        unless_full(self.flush())
     }
 
     /// Leaves word of what recovery has made safe from power loss, so that damage to it is never taken for a torn tail: a promise in

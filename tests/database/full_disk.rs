@@ -155,7 +155,12 @@ fn fill_a_disk(engine: EngineKind) {
 /// Where nothing is written over, there may be no space for what only says that writes were synced: they are synced all the same.
 #[test]
 fn a_write_is_synced_though_there_is_no_space_to_say_so() {
-    for layer in [Layer::Positional, Layer::Mmap, Layer::Block { block_size: 4096 }] {
+    let layers = [Layer::Positional, Layer::Mmap, Layer::Block { block_size: 4096 }];
+    // It may have been written all the same, in front of what the next segment is linked to.
+    let effects = [Effect::Fail(Errno::Raw(28)), Effect::FailDone(Errno::Raw(28))];
+    for (layer, effect) in
+        layers.into_iter().flat_map(|layer| effects.map(|effect| (layer, effect)))
+    {
         let memory = MemoryFs::new();
         let faults = FaultFs::new(Arc::new(memory.clone()));
         let fs = Arc::new(faults.clone());
@@ -163,15 +168,17 @@ fn a_write_is_synced_though_there_is_no_space_to_say_so() {
         let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
         for number in 0..40_u32 {
             // The first write is the record; where files are mapped, records go to the tail first.
-            let no_space = Fault::new(Operation::Write, Effect::Fail(Errno::Raw(28)));
+            let no_space = Fault::new(Operation::Write, effect);
             faults.arm(Fault { name_contains: "000001.log".into(), after: 1, ..no_space });
             let done = keyspace.put_with(number.to_be_bytes(), "value", Durability::Sync);
             done.unwrap_or_else(|error| panic!("{layer}: {error}"));
             faults.disarm();
+            let (name, value) = (format!("large {number}"), vec![1; 300_000]);
+            keyspace.put_with(name, value, Durability::Sync).unwrap();
             keyspace.put(number.to_le_bytes(), "value").unwrap();
         }
         assert!(layer == Layer::Mmap || faults.fired() > 0, "{layer}: no write has failed");
         let found = Database::builder("/db").file_system(Arc::new(memory.fork())).open().unwrap();
-        assert_eq!(found.open_keyspace("main").unwrap().count().unwrap(), 79);
+        assert_eq!(found.open_keyspace("main").unwrap().count().unwrap(), 119);
     }
 }
