@@ -186,6 +186,8 @@ bugs! {
     KeepCleared,
     /// Persisting returns before anything is flushed. Seen by: crash, model.
     PersistEarly,
+    /// A FIFO tree keeps nothing for snapshots when it drops tables. Seen by: model.
+    DropIgnoresSnapshots,
 
     // ---- hash keyspaces ----
 
@@ -236,6 +238,11 @@ bugs! {
     LinksOffByOne,
     /// A merge keeps no files for snapshots. Seen by: model.
     MergeIgnoresSnapshots,
+
+    // ---- several engines ----
+
+    /// Keys of one length count as the same that begin with the same sixteen bytes. Seen by: model.
+    CompareSixteenBytes,
 
     // ---- file layers ----
 

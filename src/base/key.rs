@@ -6,6 +6,8 @@
 
 use std::cmp::Ordering;
 
+use crate::planted::{Bug, planted};
+
 /// The number of a write in the commit order. The first write of a database has number 1; a batch of
 /// `n` entries takes `n` consecutive numbers. Stored in 56 bits.
 pub(crate) type Seqno = u64;
@@ -168,7 +170,7 @@ impl Mark {
     /// Whether the mark says all that there is to know of the key: equal marks are of one key then.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
-        self.len <= 16
+        self.len <= 16 || planted(Bug::CompareSixteenBytes)
     }
 
     /// Whether the keys are the same, as far as the marks say it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::state::State;
 use crate::base::{HeldStates, Seqno};
+use crate::planted::{Bug, planted};
 
 /// A state of before.
 #[derive(Clone)]
@@ -31,6 +32,9 @@ pub(super) struct Earlier {
 impl Earlier {
     /// Readers below `to` see `state` from now on, unless one of before is for them.
     pub(super) fn push(&mut self, to: Seqno, is_coming: bool, state: &State) {
+        if planted(Bug::DropIgnoresSnapshots) && !is_coming {
+            return;
+        }
         let state = State { earlier: Self::default(), clearing: None, ..state.clone() };
         let state = Arc::new(state);
         self.states.push(Before { to, is_coming, state });

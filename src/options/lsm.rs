@@ -314,7 +314,8 @@ pub enum Policy {
         runs: u32,
     },
     /// Nothing is merged. When tables, with the values kept apart from them, take more than so many bytes the oldest go, and what was in them is gone, but for
-    /// snapshots that see it: for data of which only the newest count. The newest table stays whatever its size, and
+    /// snapshots that see it: for data of which only the newest count. Of tables that one flush has made, those with lower keys count as older, so that
+    /// keys that ascend go in their order. The newest table stays whatever its size, and
     /// [`compact`](crate::Keyspace::compact) merges nothing.
     Fifo {
         /// The bytes that tables and their values may take.

@@ -1,6 +1,6 @@
 //! The model: all states that a group of keyspaces has been in, and which of them may be lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
 use turbidite::{Reducer, Slice};
@@ -142,6 +142,11 @@ pub(super) fn agrees<'a>(
     records(model).all(&mut is_next) && read.next().is_none()
 }
 
+/// The records of each key.
+fn by_key(read: &[(Slice, Slice)]) -> BTreeMap<&[u8], &[(Slice, Slice)]> {
+    read.chunk_by(|(a, _), (b, _)| a == b).map(|records| (&records[0].0[..], records)).collect()
+}
+
 /// A keyspace, a key, and what there was before it was changed.
 type Undo = (usize, Key, Option<Values>);
 
@@ -215,14 +220,17 @@ impl<const N: usize> History<N> {
         self.touched[keyspace] = self.newest();
     }
 
-    /// Goes back to the state before.
-    fn go_back(&mut self) {
-        for (keyspace, key, value) in self.undo.pop().into_iter().flatten().rev() {
+    /// Goes back to the state before. Gives the keys that are changed, by their keyspaces.
+    fn go_back(&mut self) -> Vec<(usize, Key)> {
+        let undo = self.undo.pop().into_iter().flatten().rev();
+        let undone = undo.map(|(keyspace, key, value)| {
             match value {
-                Some(value) => self.now[keyspace].insert(key, value),
+                Some(value) => self.now[keyspace].insert(key.clone(), value),
                 None => self.now[keyspace].remove(&key),
             };
-        }
+            (keyspace, key)
+        });
+        undone.collect()
     }
 
     /// All up to now survives a kill.
@@ -245,15 +253,34 @@ impl<const N: usize> History<N> {
     /// Finds the newest state that agrees with what is there after a crash, and goes on from it.
     pub(super) fn recover(&mut self, power_cut: bool, read: &[Vec<(Slice, Slice)>; N]) {
         let (oldest, newest) = (if power_cut { self.synced } else { self.written }, self.newest());
-        let matches = |state: &[Map; N]| state.iter().zip(read).all(|(a, b)| agrees(a.iter(), b));
-        while !matches(&self.now) {
+        let there = read.each_ref().map(|read| by_key(read));
+        let is_wrong = |now: &[Map; N], (at, key): &(usize, Key)| {
+            let found = there[*at].get(&key[..]).copied().unwrap_or_default();
+            let values = now[*at].get_key_value(key);
+            !agrees(values, found)
+        };
+        let keys = (0..N).flat_map(|at| {
+            let read = there[at].keys().map(|key| key.to_vec());
+            self.now[at].keys().cloned().chain(read).map(move |key| (at, key))
+        });
+        // There may be many states, of which each differs in a few keys from the one before.
+        let mut wrong: BTreeSet<_> = keys.filter(|key| is_wrong(&self.now, key)).collect();
+        while !wrong.is_empty() {
             assert!(
                 self.newest() > oldest,
                 "none of the states {oldest}..={newest} is what was recovered: {:?}",
                 read.each_ref().map(Vec::len)
             );
-            self.go_back();
+            for key in self.go_back() {
+                let is_wrong = is_wrong(&self.now, &key);
+                if is_wrong {
+                    wrong.insert(key)
+                } else {
+                    wrong.remove(&key)
+                };
+            }
         }
+        assert!(self.now.iter().zip(read).all(|(map, read)| agrees(map, read)), "in no order");
         self.touched = self.touched.map(|at| at.min(self.newest()));
         self.sync();
     }

@@ -6,6 +6,7 @@ mod clients;
 mod history;
 mod left;
 mod operation;
+mod queue;
 mod standing;
 mod world;
 

@@ -36,6 +36,15 @@ pub(super) enum Change<V> {
 /// A write: the keyspace, and what is done there, with the length of the value.
 pub(super) type Write = (usize, Change<usize>);
 
+/// What is done with the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OfQueue {
+    Clear,
+    Persist,
+    Compact,
+    Check,
+}
+
 /// One thing that happens.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
@@ -96,6 +105,13 @@ pub(super) enum Operation {
         keys: BTreeSet<Key>,
         len: usize,
     },
+    /// So many records are put at the end of the queue, which may let go of those at its beginning. When it has, a snapshot may be taken, before
+    /// anything else is written.
+    Push {
+        count: u64,
+        held: bool,
+    },
+    Queue(OfQueue),
     TakeSnapshot,
     DropSnapshot(usize),
     /// Has a reader stand in the keyspace, at present or in a snapshot, while other things happen.
@@ -210,6 +226,16 @@ pub(super) fn operations(mut weigh: impl FnMut(u32) -> u32) -> impl Strategy<Val
         weigh(3) => keyspace().prop_map(Clear),
         weigh(3) => (keyspace(), btree_set(key(), 1..20), load_len())
             .prop_map(|(keyspace, keys, len)| Load { keyspace, keys, len }),
+        weigh(8) => (1_u64..200, any::<bool>()).prop_map(|(count, held)| Push { count, held }),
+        weigh(3) => select(vec![
+            OfQueue::Clear,
+            OfQueue::Persist,
+            OfQueue::Persist,
+            OfQueue::Compact,
+            OfQueue::Check,
+            OfQueue::Check,
+        ])
+        .prop_map(Queue),
         weigh(5) => Just(TakeSnapshot),
         weigh(3) => (0_usize..8).prop_map(DropSnapshot),
         weigh(5) => (keyspace(), old()).prop_map(|(keyspace, old)| Stand { keyspace, old }),

@@ -15,7 +15,10 @@ use turbidite::{
 use super::clients::{self, CLIENTS, Client};
 use super::history::{History, Map, Record, Value, Values, agrees, records};
 use super::left::Left;
-use super::operation::{Bounds, COMMON, Change, ENGINES, KEYSPACES, Key, LOGGED, Operation, Write};
+use super::operation::{
+    Bounds, COMMON, Change, ENGINES, KEYSPACES, Key, LOGGED, OfQueue, Operation, Write,
+};
+use super::queue::Queue;
 use super::standing::Standing;
 use crate::Dice;
 use crate::choices::{self, is_ordered};
@@ -109,6 +112,8 @@ pub(super) struct Figures {
 struct Open {
     database: Database,
     keyspaces: [Keyspace; KEYSPACES],
+    /// One that lets go of what is oldest, if there are LSM-trees.
+    queue: Option<Keyspace>,
     /// Which of them lend readers bytes that the next owner changes, so that readers keep the lock.
     lending: [bool; KEYSPACES],
 }
@@ -131,7 +136,8 @@ impl Open {
             lending[index] = engine == EngineKind::Btree && layer == Layer::Mmap;
             database.keyspace(&name, options.layer(layer).log(index < LOGGED)).unwrap()
         });
-        Self { database, keyspaces, lending }
+        let queue = Queue::open(&database, place.setting, opening);
+        Self { database, keyspaces, queue, lending }
     }
 }
 
@@ -143,6 +149,13 @@ fn reducer_of(Setting { seed, engines, .. }: Setting, keyspace: usize) -> Reduce
     }
 }
 
+/// A snapshot, and what it sees: of the keyspaces, and of the queue, if there is one.
+struct Old {
+    snapshot: Snapshot,
+    maps: [Map; KEYSPACES],
+    queue: Option<std::ops::Range<u64>>,
+}
+
 /// A database and its model.
 pub(super) struct World {
     place: Place,
@@ -150,13 +163,14 @@ pub(super) struct World {
     memory: Option<MemoryFs>,
     /// `None` only while it is being reopened.
     open: Option<Open>,
-    snapshots: Vec<(Snapshot, [Map; KEYSPACES])>,
+    snapshots: Vec<Old>,
     /// Readers of the open database, the oldest first.
     readers: Vec<Standing>,
     /// Handles of databases that were closed, the oldest first.
     left: Vec<Left>,
     logged: History<LOGGED>,
     unlogged: [History<1>; KEYSPACES - LOGGED],
+    queue: Queue,
     writes: u64,
     figures: Figures,
 }
@@ -184,6 +198,7 @@ impl World {
             left: Vec::new(),
             logged,
             unlogged,
+            queue: Queue::default(),
             writes: 0,
             figures: Figures::default(),
         }
@@ -219,6 +234,7 @@ impl World {
             Operation::Get { keys, .. } => keys.len() as u64,
             Operation::Walk { steps, .. } => 1 + steps.len() as u64,
             Operation::Load { keys, .. } => keys.len() as u64,
+            Operation::Push { count, .. } => *count,
             _ => 1,
         };
         match operation {
@@ -253,7 +269,7 @@ impl World {
             }
             Operation::Walk { keyspace, key, before, steps, old } => {
                 let (model, cursor) = match self.old(*old) {
-                    Some((snapshot, maps)) => {
+                    Some(Old { snapshot, maps, .. }) => {
                         (&maps[*keyspace], snapshot.cursor(self.keyspace(*keyspace)))
                     }
                     None => (self.model(*keyspace), self.keyspace(*keyspace).cursor()),
@@ -262,16 +278,20 @@ impl World {
             }
             Operation::Clear(keyspace) => self.clear(*keyspace),
             Operation::Load { keyspace, keys, len } => self.load(*keyspace, keys, *len),
-            Operation::TakeSnapshot if self.snapshots.len() < MOST_SNAPSHOTS => {
-                let maps = std::array::from_fn(|keyspace| self.model(keyspace).clone());
-                self.snapshots.push((self.open().database.snapshot(), maps));
-            }
-            Operation::TakeSnapshot => {}
+            Operation::TakeSnapshot => self.take_snapshot(),
             Operation::DropSnapshot(index) => {
                 if *index < self.snapshots.len() {
                     self.snapshots.swap_remove(*index);
                 }
             }
+            Operation::Push { count, held } => {
+                self.with_queue(|queue, keyspace| queue.push(keyspace, *count));
+                if *held {
+                    self.open().database.settle().unwrap();
+                    self.take_snapshot();
+                }
+            }
+            Operation::Queue(what) => self.queue(*what),
             Operation::Stand { keyspace, old } => self.stand(*keyspace, *old),
             Operation::Step(seed) => {
                 let mut dice = Dice::new(*seed);
@@ -535,11 +555,55 @@ impl World {
     fn all_is_synced(&mut self) {
         self.logged.sync();
         self.unlogged.iter_mut().for_each(History::sync);
+        self.queue.is_persisted();
     }
 
     // ---- reading ----
 
-    fn old(&self, index: Option<usize>) -> Option<&(Snapshot, [Map; KEYSPACES])> {
+    /// Does something with the queue, if there is one.
+    fn with_queue(&mut self, what: impl FnOnce(&mut Queue, &Keyspace)) {
+        if let Some(Open { queue: Some(keyspace), .. }) = &self.open {
+            what(&mut self.queue, keyspace);
+        }
+    }
+
+    fn queue(&mut self, call: OfQueue) {
+        match call {
+            OfQueue::Clear => self.with_queue(Queue::clear),
+            OfQueue::Persist => self.with_queue(|queue, keyspace| {
+                keyspace.persist().unwrap();
+                queue.is_persisted();
+            }),
+            OfQueue::Compact => self.with_queue(|queue, keyspace| {
+                keyspace.compact().unwrap();
+                queue.is_persisted();
+            }),
+            OfQueue::Check => self.check_queue(),
+        }
+    }
+
+    /// Checks what there is of the queue, and what snapshots see of it.
+    fn check_queue(&mut self) {
+        self.with_queue(Queue::check);
+        for Old { snapshot, queue, .. } in &self.snapshots {
+            if let (Some(keyspace), Some(seen)) = (&self.open().queue, queue) {
+                Queue::check_seen(keyspace, snapshot, seen);
+            }
+        }
+    }
+
+    fn take_snapshot(&mut self) {
+        if self.snapshots.len() == MOST_SNAPSHOTS {
+            return;
+        }
+        let maps = std::array::from_fn(|keyspace| self.model(keyspace).clone());
+        let Open { database, queue, .. } = self.open();
+        let snapshot = database.snapshot();
+        let queue = queue.as_ref().map(|queue| self.queue.seen_by(queue, &snapshot));
+        self.snapshots.push(Old { snapshot, maps, queue });
+    }
+
+    fn old(&self, index: Option<usize>) -> Option<&Old> {
         self.snapshots.get(index?)
     }
 
@@ -553,7 +617,7 @@ impl World {
             assert_values(key, &reader.get_all(key).unwrap(), model.get(key));
             self.check_position(key, model, keyspace, reader.rank(key), |at| reader.nth(at));
         }
-        for (snapshot, maps) in &self.snapshots {
+        for Old { snapshot, maps, .. } in &self.snapshots {
             let model = &maps[keyspace];
             let found = snapshot.multi_get(reader, keys).unwrap();
             for (key, found) in keys.iter().zip(&found) {
@@ -597,15 +661,15 @@ impl World {
 
     fn range(&self, keyspace: usize, bounds: &Bounds, pattern: u8, old: Option<usize>) {
         if !is_ordered(self.engine(keyspace)) {
-            let model = self.old(old).map_or(self.model(keyspace), |(_, maps)| &maps[keyspace]);
+            let model = self.old(old).map_or(self.model(keyspace), |old| &old.maps[keyspace]);
             let range = match self.old(old) {
-                Some((snapshot, _)) => snapshot.iter(self.keyspace(keyspace)),
+                Some(Old { snapshot, .. }) => snapshot.iter(self.keyspace(keyspace)),
                 None => self.keyspace(keyspace).iter(),
             };
             return check_range(range, FORWARD, model.iter().collect());
         }
         let (model, range) = match self.old(old) {
-            Some((snapshot, maps)) => {
+            Some(Old { snapshot, maps, .. }) => {
                 (&maps[keyspace], snapshot.range(self.keyspace(keyspace), bounds.clone()))
             }
             None => (self.model(keyspace), self.keyspace(keyspace).range(bounds.clone())),
@@ -618,13 +682,13 @@ impl World {
     fn stand(&mut self, keyspace: usize, old: Option<usize>) {
         let handle = self.keyspace(keyspace);
         let reader = match (is_ordered(self.engine(keyspace)), self.old(old)) {
-            (true, Some((snapshot, maps))) => {
+            (true, Some(Old { snapshot, maps, .. })) => {
                 Standing::cursor(snapshot.cursor(handle).unwrap(), maps[keyspace].clone())
             }
             (true, None) => {
                 Standing::cursor(handle.cursor().unwrap(), self.model(keyspace).clone())
             }
-            (false, Some((snapshot, maps))) => {
+            (false, Some(Old { snapshot, maps, .. })) => {
                 Standing::range(snapshot.iter(handle), maps[keyspace].clone())
             }
             (false, None) => Standing::range(handle.iter(), self.model(keyspace).clone()),
@@ -641,7 +705,8 @@ impl World {
     }
 
     /// Compares everything there is, and has the files checked.
-    fn check_all(&self) {
+    fn check_all(&mut self) {
+        self.check_queue();
         for (index, keyspace) in self.open().keyspaces.iter().enumerate() {
             let model = self.model(index);
             let read = self.everything(index, keyspace.iter());
@@ -654,7 +719,7 @@ impl World {
                 }
             }
             assert_eq!(keyspace.count().unwrap(), records(model).count() as u64);
-            for (snapshot, maps) in &self.snapshots {
+            for Old { snapshot, maps, .. } in &self.snapshots {
                 let read = self.everything(index, snapshot.iter(keyspace));
                 assert!(agrees(&maps[index], &read), "a snapshot of keyspace {index}");
                 assert_eq!(snapshot.count(keyspace).unwrap(), read.len() as u64);
@@ -703,7 +768,7 @@ impl World {
             self.persisted(keyspace);
         }
         let snapshots = std::mem::take(&mut self.snapshots);
-        let snapshots = snapshots.into_iter().map(|(snapshot, _)| snapshot).collect();
+        let snapshots = snapshots.into_iter().map(|old| old.snapshot).collect();
         let Open { database, keyspaces, .. } = self.open();
         let mut left = Left::new(database.clone(), keyspaces.clone(), snapshots);
         let mut keeps_lock = false;
@@ -726,6 +791,7 @@ impl World {
         if !keeps_lock && dice.roll(4) == 0 {
             remove_all(&*self.place.fs, &self.place.path);
             (self.logged, self.unlogged) = new_histories(self.place.setting);
+            self.queue = Queue::default();
         }
         self.enter(keeps_lock);
     }
@@ -765,6 +831,7 @@ impl World {
             history.recover(power_cut, &[read]);
         }
         self.open = Some(open);
+        self.with_queue(Queue::recover);
         self.check_all();
     }
 

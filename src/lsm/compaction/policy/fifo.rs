@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Choice, Into, Policy, Shape, Work};
-use crate::lsm::version::{TableFile, Version};
+use crate::lsm::version::{Run, TableFile, Version};
 
 #[derive(Debug)]
 pub(super) struct Fifo {
@@ -18,10 +18,11 @@ fn bytes_of(table: &Arc<TableFile>) -> u64 {
 }
 
 impl Policy for Fifo {
-    /// The oldest tables, as many as are too much; one stays whatever its size.
+    /// The oldest tables, as many as are too much; one stays whatever its size. Those that a flush has made are of one age: with
+    /// ascending keys, the lowest are the oldest.
     fn pick(&self, version: &Version, _shape: &Shape) -> Option<Choice> {
         let mut left: u64 = version.tables().map(bytes_of).sum();
-        let mut oldest = version.tables().rev().peekable();
+        let mut oldest = version.runs().iter().rev().flat_map(Run::tables).peekable();
         let mut inputs = Vec::new();
         while left > self.bytes
             && let Some(table) = oldest.next()
@@ -71,8 +72,8 @@ mod tests {
         let dropped = |bytes| Fifo { bytes }.pick(&version, &SHAPE).map(|choice| ids(&choice));
         assert_eq!(dropped(400), None);
         assert_eq!(dropped(399), Some(vec![3]));
-        assert_eq!(dropped(299), Some(vec![3, 7]));
-        assert_eq!(dropped(1), Some(vec![3, 7, 6]), "the newest stays");
+        assert_eq!(dropped(299), Some(vec![3, 6]), "the lower keys of a run go first");
+        assert_eq!(dropped(1), Some(vec![3, 6, 7]), "the newest stays");
         assert!(Fifo { bytes: 1 }.everything(&version).is_none());
         assert_eq!(Fifo { bytes: 1 }.excess(&version, &SHAPE), 0);
     }
