@@ -137,6 +137,9 @@ pub enum Effect {
 /// Bytes of what a disk writes whole or not at all.
 const SECTOR: u64 = 512;
 
+/// What is said to who has too many files open: EMFILE.
+const TOO_MANY: Errno = Errno::Raw(24);
+
 /// How often a fault has its effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Times {
@@ -228,6 +231,10 @@ struct Plan {
     /// How many calls met a fault, by the file or directory that they were about.
     fired: Mutex<BTreeMap<PathBuf, u64>>,
     calls: [AtomicU64; Operation::ALL.len()],
+    /// How many files are open,
+    open: AtomicU64,
+    /// and how many may be, if that is limited.
+    limit: Mutex<Option<u64>>,
     /// Whether what is written over is remembered,
     remembers: AtomicBool,
     /// for each file by its path.
@@ -313,6 +320,10 @@ impl Plan {
         Some(Met { effect, used_up })
     }
 
+    fn limit(&self) -> MutexGuard<'_, Option<u64>> {
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn all_older(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<Older>>> {
         self.older.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -343,6 +354,17 @@ impl Plan {
     /// Makes a call that is whole or not done at all.
     fn run<T>(&self, call: &Call<'_>, whole: impl FnOnce() -> Result<T>) -> Result<T> {
         self.run_bytes(call, whole, |_| Ok(()))
+    }
+
+    /// Makes a call that opens something, if only while it lasts.
+    fn run_opening<T>(&self, call: &Call<'_>, whole: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.run(call, || {
+            if self.limit().is_some_and(|most| self.open.load(Relaxed) >= most) {
+                *self.fired().entry(call.paths[0].into()).or_default() += 1;
+                return Err(call.error(TOO_MANY));
+            }
+            whole()
+        })
     }
 
     /// Makes a call that moves bytes; `part` moves only the first so many of them.
@@ -409,12 +431,14 @@ impl FaultFs {
     }
 
     /// A file system over `inner`, what a crash has left of this one for example, that goes on with the armed faults, the counts, and what files
-    /// held before they were last written, as if no write were lost. What was opened here meets no fault any more, and is no longer counted there.
+    /// held before they were last written, as if no write were lost. What was opened here meets no fault any more, and is no longer counted there:
+    /// no file is open there yet, of as many as may be here.
     #[must_use]
     pub fn moved_to(&self, inner: Arc<dyn Fs>) -> Self {
         let (old, plan) = (&self.plan, Plan::default());
         *plan.armed() = std::mem::take(&mut *old.armed());
         *plan.fired() = old.fired().clone();
+        *plan.limit() = *old.limit();
         // What is written here from now on is not written there.
         for (path, older) in &*old.all_older() {
             let sectors = older.sectors().clone();
@@ -444,6 +468,18 @@ impl FaultFs {
         meant.for_each(|(_, older)| older.sectors().clear());
     }
 
+    /// Lets so many files be open at a time, or any number: beyond that opening or creating a file, listing or syncing a directory and taking the
+    /// lock fail with EMFILE, which counts as a fault. What is open already stays so.
+    pub fn limit_open_files(&self, most: Option<u64>) {
+        *self.plan.limit() = most;
+    }
+
+    /// How many files are open, the lock not counted.
+    #[must_use]
+    pub fn open_files(&self) -> u64 {
+        self.plan.open.load(Relaxed)
+    }
+
     /// Forgets all armed faults.
     pub fn disarm(&self) {
         self.plan.armed().clear();
@@ -468,6 +504,7 @@ impl FaultFs {
 
     fn wrap(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
         let older = self.plan.older(inner.path());
+        self.plan.open.fetch_add(1, Relaxed);
         Arc::new(FaultFile { inner, plan: Arc::clone(&self.plan), older })
     }
 }
@@ -475,12 +512,13 @@ impl FaultFs {
 impl Fs for FaultFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         let call = Call::new(Operation::Open, "open", path);
-        self.plan.run(&call, || self.inner.open(path, access, layer)).map(|file| self.wrap(file))
+        let opened = self.plan.run_opening(&call, || self.inner.open(path, access, layer));
+        opened.map(|file| self.wrap(file))
     }
 
     fn create(&self, path: &Path, layer: Layer) -> Result<Arc<dyn File>> {
         let call = Call::new(Operation::Create, "create", path);
-        let created = self.plan.run(&call, || self.inner.create(path, layer));
+        let created = self.plan.run_opening(&call, || self.inner.create(path, layer));
         created.map(|file| {
             self.plan.moved(path, None);
             self.wrap(file)
@@ -511,7 +549,7 @@ impl Fs for FaultFs {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.plan.run(&Call::new(Operation::List, "list", dir), || self.inner.list(dir))
+        self.plan.run_opening(&Call::new(Operation::List, "list", dir), || self.inner.list(dir))
     }
 
     fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
@@ -519,7 +557,8 @@ impl Fs for FaultFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.plan.run(&Call::new(Operation::SyncDir, "sync", dir), || self.inner.sync_dir(dir))
+        let call = Call::new(Operation::SyncDir, "sync", dir);
+        self.plan.run_opening(&call, || self.inner.sync_dir(dir))
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -531,7 +570,8 @@ impl Fs for FaultFs {
     }
 
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
-        self.plan.run(&Call::new(Operation::Lock, "lock", path), || self.inner.lock(path, access))
+        let call = Call::new(Operation::Lock, "lock", path);
+        self.plan.run_opening(&call, || self.inner.lock(path, access))
     }
 
     fn stats(&self) -> IoStats {
@@ -549,6 +589,12 @@ struct FaultFile {
 impl fmt::Debug for FaultFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FaultFile").field(&self.inner).finish()
+    }
+}
+
+impl Drop for FaultFile {
+    fn drop(&mut self) {
+        self.plan.open.fetch_sub(1, Relaxed);
     }
 }
 
@@ -988,6 +1034,42 @@ mod tests {
         fs.arm(Fault::new(Operation::Sync, Effect::Delay(Duration::from_millis(1))));
         log.sync().unwrap();
         assert_eq!((fs.fired(), fs.calls(Operation::Sync)), (3, 3));
+    }
+
+    #[test]
+    fn no_more_files_are_open_than_may_be() {
+        let (fs, log) = faulty();
+        let (path, root) = (Path::new("log-1"), Path::new(""));
+        let open = || fs.open(path, Access::Read, Layer::default());
+        fs.limit_open_files(Some(2));
+        let second = open().unwrap();
+        assert_eq!(fs.open_files(), 2);
+        let calls: [&dyn Fn() -> Result<()>; 5] = [
+            &|| open().map(drop),
+            &|| fs.create(Path::new("another"), Layer::default()).map(drop),
+            &|| fs.list(root).map(drop),
+            &|| fs.sync_dir(root),
+            &|| fs.lock(path, Access::Write).map(drop),
+        ];
+        for call in calls {
+            let error = call().unwrap_err();
+            assert!(error.to_string().contains("os error 24"), "{error}");
+        }
+        assert_eq!((fs.fired(), fs.kind(Path::new("another")).unwrap()), (5, None));
+        log.write_at(0, b"A").unwrap();
+        fs.remove(path).unwrap();
+        drop(second);
+        calls[1]().unwrap();
+        // What a crash has left begins with no file, and may have as many.
+        let left = fs.moved_to(Arc::new(MemoryFs::new()));
+        let files = [1, 2].map(|number: u8| {
+            left.create(Path::new(&number.to_string()), Layer::default()).unwrap()
+        });
+        assert!(left.list(root).is_err());
+        fs.limit_open_files(None);
+        assert!(calls.iter().skip(1).all(|call| call().is_ok()));
+        drop((log, files));
+        assert_eq!((fs.open_files(), left.open_files()), (0, 0));
     }
 
     #[test]

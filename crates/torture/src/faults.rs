@@ -1,5 +1,5 @@
 //! Errors of the file system at every call of a workload, kills, power cuts and the recoveries from them among it: one errno after the
-//! other, once and until the disk is repaired, full disks, failed syncs, damaged reads, storms of errors everywhere, and calls that take long.
+//! other, once and until the disk is repaired, all about one kind of files, too many open files, full disks, failed syncs, damaged reads, storms of errors everywhere, and calls that take long.
 //!
 //! Whatever fails, what was acknowledged stays readable, survives the reopening, and survives a power loss if
 //! it was synced; a write that failed is there whole or not at all; and once the disk is repaired the store goes on.
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
 use turbidite::{
-    Database, DatabaseBuilder, Durability, EngineKind, Error, ErrorKind, Layer, Result,
+    Database, DatabaseBuilder, Durability, EngineKind, Error, ErrorKind, Layer, Result, Snapshot,
 };
 
 use crate::choices::{self, mix};
@@ -57,6 +57,36 @@ const ROOMS: [u64; 3] = [0, 20_000, 200_000];
 /// What a sync says whose writes are lost: those that Linux keeps for it from the writing back.
 const LOST: [i32; 3] = [5, 28, 122];
 
+/// So many calls about files of one kind are well, before all of them fail.
+const CALLS_OF_FILES: [u64; 3] = [0, 2, 20];
+/// How many files more than there are may be open, if there is a limit.
+const MORE_FILES: [u64; 3] = [0, 1, 3];
+
+/// Kinds of files, by what is in their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Files(&'static str);
+
+impl Files {
+    /// Of any kind.
+    pub const ANY: Self = Self("");
+    /// Each kind that a database has, of all engines; both segments of the log and its tail are of one.
+    const KINDS: [Self; 9] = [
+        Self("catalog-"),
+        Self("manifest-"),
+        Self(".log"),
+        Self(".table"),
+        Self(".values"),
+        Self(".data"),
+        Self(".index"),
+        Self("tree"),
+        Self(".sorted"),
+    ];
+
+    fn named(name: &str) -> Option<Self> {
+        Self::KINDS.into_iter().find(|known| known.0 == name)
+    }
+}
+
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
@@ -70,6 +100,8 @@ pub enum Trouble {
         once: bool,
         /// In which way.
         effect: Effect,
+        /// Only calls that are about these files count.
+        files: Files,
     },
     /// A sync of a file fails, and what was to be synced is lost.
     LostSync {
@@ -87,6 +119,13 @@ pub enum Trouble {
     ReadOnly {
         /// The number of the step.
         step: usize,
+    },
+    /// From this step on only so many more files may be open than are, until as many may be as are wanted.
+    OpenFiles {
+        /// The number of the step.
+        step: usize,
+        /// The files.
+        room: u64,
     },
     /// From this step on the disk has room for so many bytes more, until it has as many as are wanted.
     Full {
@@ -137,9 +176,11 @@ impl Trouble {
             },
             Self::LostSync { errno, .. } => is_one(Errno::Raw(errno)),
             Self::Full { .. } => true,
-            Self::Dead { .. } | Self::ReadOnly { .. } | Self::Storm { .. } | Self::Slow { .. } => {
-                false
-            }
+            Self::Dead { .. }
+            | Self::ReadOnly { .. }
+            | Self::OpenFiles { .. }
+            | Self::Storm { .. }
+            | Self::Slow { .. } => false,
         }
     }
 
@@ -157,8 +198,11 @@ impl Trouble {
     /// Whether an error of this kind tells of it: what cannot be known of a disk is not said of it.
     fn may_be_told_as(self, kind: ErrorKind, layer: Layer) -> bool {
         match kind {
-            // Where there is no room nothing is lost by going on.
-            ErrorKind::Poisoned => !self.is_of_reads(layer) && !matches!(self, Self::Full { .. }),
+            // Where there is no room nothing is lost by going on, nor if nothing can be opened.
+            ErrorKind::Poisoned => {
+                let is_limit = matches!(self, Self::Full { .. } | Self::OpenFiles { .. });
+                !self.is_of_reads(layer) && !is_limit
+            }
             ErrorKind::NoSpace => self.is_want_of_space(),
             ErrorKind::Io => !matches!(self, Self::Full { .. }) && !self.is_damage(),
             ErrorKind::Corruption | ErrorKind::NotADatabase | ErrorKind::NewerFormat => {
@@ -171,16 +215,18 @@ impl Trouble {
     /// What it is counted as: the call, and what it met.
     fn kind(self) -> String {
         match self {
-            Self::Call { operation, effect, .. } => {
+            Self::Call { operation, effect, files: Files::ANY, .. } => {
                 let name = effect_name(effect);
                 format!(
                     "{operation} {}",
                     name.trim_end_matches(|c: char| "-0123456789".contains(c))
                 )
             }
+            Self::Call { operation, files, .. } => format!("{operation} of-{}", files.0),
             Self::LostSync { errno, .. } => format!("sync lost-{}", errno_name(errno)),
             Self::Dead { .. } => "any dead-disk".into(),
             Self::ReadOnly { .. } => "any read-only-disk".into(),
+            Self::OpenFiles { .. } => "any open-files".into(),
             Self::Full { .. } => "any full-disk".into(),
             Self::Storm { .. } => "any storm".into(),
             Self::Slow { .. } => "any slow".into(),
@@ -230,15 +276,17 @@ fn effect_named(name: &str) -> Option<Effect> {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Call { operation, after, once, effect } => {
+            Self::Call { operation, after, once, effect, files } => {
                 let times = if once { "once" } else { "always" };
-                write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))
+                write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))?;
+                if files == Files::ANY { Ok(()) } else { write!(f, ":{}", files.0) }
             }
             Self::LostSync { after, errno } => {
                 write!(f, "lost-sync:{after}:{}", errno_name(errno))
             }
             Self::Dead { step } => write!(f, "dead:{step}"),
             Self::ReadOnly { step } => write!(f, "read-only:{step}"),
+            Self::OpenFiles { step, room } => write!(f, "open-files:{step}:{room}"),
             Self::Full { step, room } => write!(f, "full:{step}:{room}"),
             Self::Storm { calls, seed } => write!(f, "storm:{calls}:{seed}"),
             Self::Slow { calls, seed } => write!(f, "slow:{calls}:{seed}"),
@@ -246,8 +294,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The name of a case. Its text is `faults/SEED/ENGINES/LAYER/TROUBLE`, as in `faults/7/all/mmap/write:120:once:EIO`, with the [steps](Steps) behind it
-/// if not all are done.
+/// The name of a case. Its text is `faults/SEED/ENGINES/LAYER/TROUBLE`, as in `faults/7/all/mmap/write:120:once:EIO` or
+/// `faults/7/all/mmap/write:2:always:EIO:.table`, with the [steps](Steps) behind it if not all are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaseId {
     /// Workload, engines and files.
@@ -279,6 +327,9 @@ impl FromStr for CaseId {
                 },
                 ["dead", step] => Trouble::Dead { step: step.parse().ok()? },
                 ["read-only", step] => Trouble::ReadOnly { step: step.parse().ok()? },
+                ["open-files", step, room] => {
+                    Trouble::OpenFiles { step: step.parse().ok()?, room: room.parse().ok()? }
+                }
                 ["full", step, room] => {
                     Trouble::Full { step: step.parse().ok()?, room: room.parse().ok()? }
                 }
@@ -288,14 +339,21 @@ impl FromStr for CaseId {
                 ["slow", calls, seed] => {
                     Trouble::Slow { calls: calls.parse().ok()?, seed: seed.parse().ok()? }
                 }
-                [operation, after, times @ ("once" | "always"), effect] => Trouble::Call {
-                    operation: Operation::ALL
-                        .into_iter()
-                        .find(|known| known.to_string() == operation)?,
-                    after: after.parse().ok()?,
-                    once: times == "once",
-                    effect: effect_named(effect)?,
-                },
+                [operation, after, times @ ("once" | "always"), effect, ref files @ ..] => {
+                    Trouble::Call {
+                        operation: Operation::ALL
+                            .into_iter()
+                            .find(|known| known.to_string() == operation)?,
+                        after: after.parse().ok()?,
+                        once: times == "once",
+                        effect: effect_named(effect)?,
+                        files: match files {
+                            [] => Files::ANY,
+                            [name] => Files::named(name)?,
+                            _ => return None,
+                        },
+                    }
+                }
                 _ => return None,
             };
             let setting = [seed, engines, layer].join("/").parse().ok()?;
@@ -326,6 +384,12 @@ enum Step {
     PersistKeyspace(&'static str),
     Persist,
     Compact(&'static str),
+    /// Takes a snapshot, which is kept until the next opening.
+    Hold,
+    /// Looks whether the snapshot has what it had.
+    Look,
+    Verify,
+    /// Closes the database, looks at it with an opening for reading only, and opens it again.
     Reopen,
     /// The process is killed, and the database opened again.
     Kill,
@@ -371,6 +435,7 @@ const WORKLOAD: &[Step] = &[
     Step::Commit(2),
     Step::FlushLog,
     Step::Persist,
+    Step::Hold,
     Step::Large(150_000),
     Step::PersistKeyspace("alpha"),
     Step::PersistKeyspace("beta"),
@@ -384,10 +449,13 @@ const WORKLOAD: &[Step] = &[
     Step::Compact("beta"),
     Step::Compact("gamma"),
     Step::Compact("delta"),
+    Step::Look,
     Step::Clear("delta"),
     Step::Load("alpha"),
     Step::Clear("stray"),
+    Step::Look,
     Step::Commit(3),
+    Step::Verify,
     Step::CutPower,
     Step::Commit(2),
     Step::Together(2),
@@ -407,11 +475,18 @@ const WORKLOAD: &[Step] = &[
     Step::Compact("apart"),
     Step::Large(200_000),
     Step::Compact("beta"),
+    Step::Verify,
     Step::Commit(3),
     Step::FlushLog,
     // What the recovery shows is not lost with the power, which is cut then.
     Step::Kill,
 ];
+
+/// A snapshot, and what it showed first.
+struct Held {
+    snapshot: Snapshot,
+    records: Vec<Change>,
+}
 
 /// The workload under way, over a file system with faults.
 struct Run {
@@ -429,6 +504,7 @@ struct Run {
     damaged_before: u64,
     faulty: FaultFs,
     db: Option<Database>,
+    held: Option<Held>,
     openings: u64,
     /// The keyspaces that were made.
     made: Vec<&'static str>,
@@ -465,6 +541,7 @@ impl Run {
             damaged_before: 0,
             faulty,
             db: None,
+            held: None,
             openings: 0,
             made: Vec::new(),
             history,
@@ -496,13 +573,15 @@ impl Run {
     /// Makes trouble, as far as it is to begin before this step.
     fn trouble_before(&mut self, at: usize) {
         match self.trouble {
-            Some(Trouble::Call { operation, after, once, effect }) if at == 0 => {
+            Some(Trouble::Call { operation, after, once, effect, files }) if at == 0 => {
                 let times = if once { Times::Once } else { Times::Always };
                 // A directory above that one may not open is not one of those that were made here, and need not be synced.
                 let is_of_others = operation == Operation::SyncDir
                     && effect == Effect::Fail(Errno::Raw(NO_ACCESS));
                 let within = if is_of_others { history::PATH } else { "" }.into();
-                self.faulty.arm(Fault { within, after, times, ..Fault::new(operation, effect) });
+                let name_contains = files.0.into();
+                let fault = Fault::new(operation, effect);
+                self.faulty.arm(Fault { name_contains, within, after, times, ..fault });
             }
             Some(Trouble::LostSync { after, errno }) if at == 0 => {
                 self.memory.lose_sync_after(after, Errno::Raw(errno));
@@ -518,6 +597,9 @@ impl Run {
                 for operation in [Operation::Sync, Operation::SyncDir] {
                     self.refuse(operation, READ_ONLY);
                 }
+            }
+            Some(Trouble::OpenFiles { step, room }) if at == step => {
+                self.faulty.limit_open_files(Some(self.faulty.open_files() + room));
             }
             Some(Trouble::Full { step, room }) if at == step => {
                 let files = self.memory.files();
@@ -562,6 +644,7 @@ impl Run {
 
     fn repair(&mut self) {
         self.faulty.disarm();
+        self.faulty.limit_open_files(None);
         self.limit(None);
         self.make_read_only(false);
     }
@@ -598,7 +681,7 @@ impl Run {
     /// Opens what is left after that, which for a database that was closed or dropped is all.
     fn open_after(&mut self, cut: PowerCut) {
         let told = self.told.len();
-        let seen = self.look();
+        let seen = self.look_while_read_only();
         let db = self.persevere("open", |run| {
             run.damaged_before = run.damaged_reads_of_log();
             run.builder().open()
@@ -621,12 +704,17 @@ impl Run {
     }
 
     /// What those see who only read, which a disk that refuses changes keeps nobody from.
-    fn look(&self) -> Option<Fingerprint> {
+    fn look_while_read_only(&self) -> Option<Fingerprint> {
         let is_there = self.is_made && self.is_read_only;
         is_there.then(|| {
-            let state = self.builder().read_only(true).open().and_then(|db| Fingerprint::of(&db));
+            let state = self.look();
             state.unwrap_or_else(|e| panic!("read-only, on such a disk: {e:?}; {:#?}", self.told))
         })
+    }
+
+    /// What those see who only read.
+    fn look(&self) -> Result<Fingerprint> {
+        self.builder().read_only(true).open().and_then(|db| Fingerprint::of(&db))
     }
 
     /// Opens what a kill leaves at this moment, or a power cut; what was to go wrong goes wrong then.
@@ -643,6 +731,7 @@ impl Run {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             ["catalog-", "manifest-"].iter().any(|edits| name.starts_with(edits))
         });
+        self.held = None;
         drop(self.db.take());
         self.lost_syncs += self.memory.lost_syncs();
         self.memory = image;
@@ -695,16 +784,22 @@ impl Run {
 
     /// All that there is, but of writers.
     fn read_records(&self) -> Result<Vec<Change>> {
+        let mut all = self.records_of(&self.db().snapshot())?;
+        all.retain(|(_, key, _)| !history::is_written(key));
+        Ok(all)
+    }
+
+    /// All that a snapshot shows, in order.
+    fn records_of(&self, snapshot: &Snapshot) -> Result<Vec<Change>> {
         let mut all = Vec::new();
         for (name, ..) in history::KEYSPACES {
             let Ok(keyspace) = self.db().open_keyspace(name) else { continue };
-            for entry in keyspace.iter() {
+            for entry in snapshot.iter(&keyspace) {
                 let (key, value) = entry?;
-                if !history::is_written(&key) {
-                    all.push((name, key.to_vec(), Some(value.to_vec())));
-                }
+                all.push((name, key.to_vec(), Some(value.to_vec())));
             }
         }
+        all.sort_unstable();
         Ok(all)
     }
 
@@ -870,6 +965,7 @@ impl Run {
     }
 
     fn drop_and_open(&mut self) {
+        self.held = None;
         if let Err(error) = self.db.take().expect("it is open").close() {
             self.tell("close", &error);
         }
@@ -956,13 +1052,40 @@ impl Run {
                 self.history.promise_files(0);
             }
             Step::Compact(name) => self.call(step, |db| db.open_keyspace(name)?.compact()),
+            Step::Hold => {
+                let snapshot = self.db().snapshot();
+                let records = self.persevere("read", |run| run.records_of(&snapshot));
+                self.held = Some(Held { snapshot, records });
+            }
+            Step::Look => {
+                let Some(Held { snapshot, records }) = self.held.take() else { return };
+                let now = self.persevere("read", |run| run.records_of(&snapshot));
+                assert!(now == records, "a snapshot has changed after {:#?}", self.told);
+                self.held = Some(Held { snapshot, records });
+            }
+            Step::Verify => {
+                let verify = |db: &Database| match db.verify()?.problems.pop() {
+                    Some(problem) => Err(problem),
+                    None => Ok(()),
+                };
+                self.call(step, verify);
+            }
             Step::Reopen => {
+                self.held = None;
                 let closed = self.db.take().expect("it is open").close();
                 match closed {
                     Ok(()) => self.promise_all(),
                     Err(error) => self.tell("close", &error),
                 }
+                let told = self.told.len();
+                let seen = self.persevere("open for reading only", |run| run.look());
+                self.expect_nothing_told_of_full_disk(told);
                 self.open();
+                let state = self.read();
+                // Behind what was synced a log ends where it is damaged.
+                let is_damage = self.trouble.is_some_and(Trouble::is_damage);
+                let is_same = is_damage || seen == state;
+                assert!(is_same, "who only reads sees another state: {:#?}", self.told);
             }
             Step::Kill => self.crash(PowerCut::KeepAll),
             Step::CutPower => {
@@ -1076,12 +1199,14 @@ fn large_troubles() -> Vec<Trouble> {
     let steps = || 0..=WORKLOAD.len();
     let dead = steps().map(|step| Trouble::Dead { step });
     let read_only = steps().map(|step| Trouble::ReadOnly { step });
+    let open_files =
+        steps().flat_map(|step| MORE_FILES.map(|room| Trouble::OpenFiles { step, room }));
     let full = steps().flat_map(|step| ROOMS.map(|room| Trouble::Full { step, room }));
     let calls = [10, 30, 100, 300, 1000].into_iter().cycle();
     let calls = || calls.clone().zip(0..STORMS);
     let storms = calls().map(|(calls, seed)| Trouble::Storm { calls, seed });
     let slow = calls().map(|(calls, seed)| Trouble::Slow { calls, seed });
-    dead.chain(read_only).chain(full).chain(storms).chain(slow).collect()
+    dead.chain(read_only).chain(open_files).chain(full).chain(storms).chain(slow).collect()
 }
 
 /// Whatever single call can go wrong in the workload of a setting.
@@ -1093,20 +1218,40 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
                 all.extend(LOST.map(|errno| Trouble::LostSync { after, errno }));
             }
             for effect in effects(operation, setting.layer, mix(setting.seed, (operation, after))) {
-                let call = |once| Trouble::Call { operation, after, once, effect };
+                let files = Files::ANY;
+                let call = |once| Trouble::Call { operation, after, once, effect, files };
                 all.extend([true, false].map(call));
             }
+        }
+        // Calls that are about directories, or one file of which there is one.
+        if matches!(operation, Operation::SyncDir | Operation::Lock) {
+            continue;
+        }
+        for (files, after) in
+            Files::KINDS.into_iter().flat_map(|files| CALLS_OF_FILES.map(|after| (files, after)))
+        {
+            let seed = mix(setting.seed, (operation, files.0, after));
+            let effects = effects(operation, setting.layer, seed).into_iter();
+            let once = false;
+            all.extend(effects.map(|effect| Trouble::Call {
+                operation,
+                after,
+                once,
+                effect,
+                files,
+            }));
         }
     }
     all
 }
 
 /// So many kinds of troubles are drawn apart.
-const KINDS: usize = 12;
+const KINDS: usize = 14;
 
 /// What a trouble is drawn as, by a number below [`KINDS`]; 0 is an error of a call that has done nothing.
 fn kind_number(trouble: Trouble) -> usize {
     match trouble {
+        Trouble::Call { files, .. } if files != Files::ANY => 12,
         Trouble::Call { effect: Effect::FailDone(_), .. } => 1,
         Trouble::Call { effect: Effect::FailShort(..), .. } => 2,
         Trouble::Call { effect: Effect::Flip(_), .. } => 3,
@@ -1119,6 +1264,7 @@ fn kind_number(trouble: Trouble) -> usize {
         Trouble::Storm { .. } => 9,
         Trouble::Slow { .. } => 10,
         Trouble::ReadOnly { .. } => 11,
+        Trouble::OpenFiles { .. } => 13,
     }
 }
 
@@ -1219,8 +1365,12 @@ fn first_like(like: CaseId, until: Instant) -> Option<Violation> {
         of_kind.flat_map(|(_, count)| 0..count)
     };
     let troubles: Vec<_> = match like.trouble {
-        Trouble::Call { operation, once, effect, .. } => {
-            all(operation).map(|after| Trouble::Call { operation, after, once, effect }).collect()
+        Trouble::Call { operation, once, effect, files, .. } => {
+            let call = |after| Trouble::Call { operation, after, once, effect, files };
+            match files {
+                Files::ANY => all(operation).map(call).collect(),
+                _ => CALLS_OF_FILES.into_iter().map(call).collect(),
+            }
         }
         Trouble::LostSync { errno, .. } => {
             all(Operation::Sync).map(|after| Trouble::LostSync { after, errno }).collect()
@@ -1248,7 +1398,10 @@ pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
         Err(report) => Ok(report),
     };
     match id.trouble {
-        Trouble::Dead { step } | Trouble::ReadOnly { step } | Trouble::Full { step, .. }
+        Trouble::Dead { step }
+        | Trouble::ReadOnly { step }
+        | Trouble::OpenFiles { step, .. }
+        | Trouble::Full { step, .. }
             if step > steps =>
         {
             nowhere(format!("the workload has {steps} steps"))
@@ -1278,7 +1431,14 @@ mod tests {
                 assert_eq!(id.to_string().parse::<CaseId>().unwrap(), id);
             }
         }
-        for text in ["", "faults/7/all/mmap", "faults/7/all/mmap/write:1:twice:EIO"] {
+        for text in [
+            "",
+            "faults/7/all/mmap",
+            "faults/7/all/mmap/write:1:twice:EIO",
+            "faults/7/all/mmap/write:1:once:EIO:",
+            "faults/7/all/mmap/write:1:once:EIO:.txt",
+            "faults/7/all/mmap/write:1:once:EIO:.log:1",
+        ] {
             let error = text.parse::<CaseId>().unwrap_err().to_string();
             assert!(error.contains("faults/7/all/mmap/write:120:once:EIO"), "{error}");
         }
@@ -1298,7 +1458,7 @@ mod tests {
         let mut counts = [0; KINDS];
         order[..200].iter().for_each(|&trouble| counts[kind_number(trouble)] += 1);
         assert!((45..=55).contains(&counts[0]), "{counts:?}");
-        assert!(counts[1..].iter().all(|count| (13..=15).contains(count)), "{counts:?}");
+        assert!(counts[1..].iter().all(|count| (11..=12).contains(count)), "{counts:?}");
         assert_ne!(order, in_turn(&all, 2));
     }
 
@@ -1354,7 +1514,13 @@ mod tests {
         let setting = Setting::new(7, Layer::Positional);
         let eio = Effect::Fail(Errno::Raw(5));
         for trouble in [
-            Trouble::Call { operation: Operation::Sync, after: 0, once: false, effect: eio },
+            Trouble::Call {
+                operation: Operation::Sync,
+                after: 0,
+                once: false,
+                effect: eio,
+                files: Files::ANY,
+            },
             Trouble::LostSync { after: 0, errno: 5 },
             Trouble::Full { step: 0, room: 0 },
             Trouble::ReadOnly { step: 0 },
@@ -1410,7 +1576,7 @@ mod tests {
     #[test]
     fn cases_that_have_lost_something() {
         // Recovery read wrongly what it wrote again.
-        let id = "faults/11/all/pos/read:1:always:misplaced-65536/steps:134000000000e019";
+        let id = "faults/11/all/pos/read:1:always:misplaced-65536/steps:2340000000000e019";
         let report = replay(id.parse().unwrap()).unwrap();
         assert!(report.violations.is_empty(), "{:?}", report.violations);
     }
@@ -1423,6 +1589,7 @@ mod tests {
             after: 0,
             once: true,
             effect: Effect::Fail(Errno::Raw(5)),
+            files: Files::ANY,
         };
         let until = Instant::now() + Duration::from_secs(600);
         for (steps, operation) in [("0", Operation::Sync), ("2aaaaaaaaaaab", Operation::Write)] {
