@@ -113,7 +113,7 @@ fn while_going(
 
 #[cfg(test)]
 mod tests {
-    use turbidite::Layer;
+    use turbidite::{EngineKind, Layer};
 
     use super::*;
     use crate::steps::Steps;
@@ -159,6 +159,17 @@ mod tests {
             faults::shorten,
             |case| faults::replay(case.parse().unwrap()).unwrap(),
         );
+        // Of a sector that nobody looks at closely a bit is enough.
+        plant(Some(Bug::IgnoreNodeChecksum));
+        let trees = Setting { engines: Engines::Only(EngineKind::Btree), ..setting };
+        let report = flip::run(trees, FLIPS, |_| true);
+        let of_sector = report.violations.iter().find(|of| of.case.contains("/sector:")).unwrap();
+        let smaller = flip::shorten(of_sector, Duration::from_secs(60)).unwrap();
+        assert!(smaller.case.contains("/bit:"), "{smaller:?}");
+        let replay = || flip::replay(smaller.case.parse().unwrap()).unwrap().violations.len();
+        assert_eq!(replay(), 1);
+        plant(None);
+        assert_eq!(replay(), 0);
         // Of the many reads of a history one or two are needed to see half of a batch, seldom some more.
         plant(Some(Bug::PublishBeforeApply));
         let mut settings = (0..100).map(|seed| Setting { seed, ..setting });

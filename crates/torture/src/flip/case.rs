@@ -145,6 +145,20 @@ impl Damage {
         }
     }
 
+    /// Damage to less of the same: each byte of what is in the place of other bytes, or each bit of a byte.
+    pub(super) fn smaller(&self) -> Vec<Self> {
+        let bytes = |from: u64, len| (from..from + len as u64).map(Self::Byte).collect();
+        match *self {
+            Self::Byte(at) => (8 * at..8 * at + 8).map(Self::Bit).collect(),
+            Self::Sector(from, _) => bytes(from, SECTOR),
+            Self::Stale(from) => bytes(from, PAGE),
+            Self::Misplaced { block, to, .. } => bytes(to, block.len()),
+            Self::Bit(_) | Self::Cut(_) | Self::Missing | Self::Swapped(_) | Self::Foreign => {
+                vec![]
+            }
+        }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (kind, what) = text.split_once(':').unwrap_or((text, ""));
         Some(match kind {
@@ -268,6 +282,23 @@ mod tests {
         }
         let text = "flip/7/lsm/mmap/closed/keyspaces+1+000001.table/bit:12345";
         assert_eq!(id(Damage::Bit(12345)).to_string(), text);
+    }
+
+    #[test]
+    fn damage_is_made_smaller_until_it_is_a_bit() {
+        let misplaced = Damage::Misplaced { block: Block::Sector, from: 0, to: 512 };
+        let sector = Damage::Sector(512, Filling::Zeros);
+        for damage in [misplaced, sector] {
+            let smaller = damage.smaller();
+            assert_eq!(smaller.len(), 512);
+            assert_eq!((&smaller[0], &smaller[511]), (&Damage::Byte(512), &Damage::Byte(1023)));
+        }
+        assert_eq!(Damage::Stale(4096).smaller()[4095], Damage::Byte(8191));
+        let bits = Damage::Byte(2).smaller();
+        assert_eq!((bits.len(), &bits[0], &bits[7]), (8, &Damage::Bit(16), &Damage::Bit(23)));
+        for damage in [Damage::Bit(1), Damage::Missing, Damage::Cut(1), Damage::Foreign] {
+            assert!(damage.smaller().is_empty(), "{damage}");
+        }
     }
 
     #[test]

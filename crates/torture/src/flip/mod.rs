@@ -16,6 +16,7 @@ pub mod places;
 
 use std::fmt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use turbidite::vfs::{Access, Fs, MemoryFs};
 use turbidite::{Error, ErrorKind, Layer};
@@ -26,7 +27,7 @@ use self::examine::{Examined, Told, examine_any};
 use self::places::Meaning;
 use self::plan::Plan;
 use self::sample::{Sample, Sampled};
-use crate::report::Report;
+use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
 use crate::watch::watched;
 use crate::{Dice, choices, history, panics, workers};
@@ -429,6 +430,27 @@ pub fn run(
     sum.count("files", samples.iter().map(|sample| sample.files.len() as u64).sum());
     sum.count("bytes", samples.iter().map(Sample::used_bytes).sum());
     sum
+}
+
+/// Looks for less damage that fails like that of this violation of [`run`], for about so long: a byte of what was damaged, and a bit of that. `None` if
+/// there is none.
+#[must_use]
+pub fn shorten(violation: &Violation, time: Duration) -> Option<Violation> {
+    let id: CaseId = violation.case.parse().ok()?;
+    let until = Instant::now() + time;
+    let sample = Sample::new(id.setting, id.state);
+    let file = sample.find(&id.file)?;
+    let mut found: Option<Violation> = None;
+    let mut damage = id.damage;
+    while let Some(violation) = {
+        let case = |damage| Case { sample: &sample, file, damage };
+        let cases = damage.smaller().into_iter().map(case).filter(Case::exists);
+        workers::first_failing(cases, until, |case| case.check())
+    } {
+        damage = violation.case.parse::<CaseId>().ok()?.damage;
+        found = Some(violation);
+    }
+    found
 }
 
 /// Tries one case again. With the feature `simulation` the damaged files are the very same.

@@ -105,7 +105,7 @@ impl Course {
         self.run_and_shorten(mode, attempt, |_| None)
     }
 
-    /// Tries one setting after the other. Of the first violation it is tried to `shorten` the workload.
+    /// Tries one setting after the other. Of the first violation it is tried to `shorten` the workload, or what was damaged.
     pub(super) fn run_and_shorten(
         &self,
         mode: &'static str,
@@ -164,10 +164,10 @@ fn stopped_by_signals() -> Result<Arc<AtomicBool>> {
     Ok(is_stopped)
 }
 
-/// Tells of a shorter workload that fails like one that was told.
+/// Tells of a shorter workload, or of less damage, that fails like one that was told.
 fn tell_shorter(shorter: Option<Violation>) {
     if let Some(Violation { case, problem }) = shorter {
-        anstream::eprintln!("turbidite: the first one with fewer steps: {case}: {problem}");
+        anstream::eprintln!("turbidite: the first one with less of it: {case}: {problem}");
     }
 }
 
