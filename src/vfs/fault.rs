@@ -469,7 +469,8 @@ impl FaultFs {
     }
 
     /// Lets so many files be open at a time, or any number: beyond that opening or creating a file, listing or syncing a directory and taking the
-    /// lock fail with EMFILE, which counts as a fault. What is open already stays so.
+    /// lock fail with EMFILE, which counts as a fault. What is open already stays so, and
+    /// threads that open files at the same moment may pass the limit.
     pub fn limit_open_files(&self, most: Option<u64>) {
         *self.plan.limit() = most;
     }

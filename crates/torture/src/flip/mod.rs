@@ -432,7 +432,7 @@ pub fn run(
     sum
 }
 
-/// Looks for less damage that fails like that of this violation of [`run`], for about so long: a byte of what was damaged, and a bit of that. `None` if
+/// Looks for less damage that fails, too, at the place of that of this violation of [`run`], for about so long: a byte of what was damaged, and a bit of that. `None` if
 /// there is none.
 #[must_use]
 pub fn shorten(violation: &Violation, time: Duration) -> Option<Violation> {

@@ -24,6 +24,10 @@ pub(super) struct Queue {
     there: Numbers,
     /// What is below this number has been in files.
     persisted: u64,
+    /// What is below this number has been cleared,
+    cleared: u64,
+    /// and below this one for good.
+    gone: u64,
 }
 
 impl Queue {
@@ -52,11 +56,13 @@ impl Queue {
     pub(super) fn clear(&mut self, keyspace: &Keyspace) {
         keyspace.clear().unwrap();
         self.there.start = self.there.end;
+        self.cleared = self.there.end;
     }
 
     /// All of it is in files.
     pub(super) fn is_persisted(&mut self) {
         self.persisted = self.there.end;
+        self.gone = self.cleared;
     }
 
     /// What a new snapshot sees.
@@ -101,8 +107,14 @@ impl Queue {
         let is_possible = (self.persisted..=self.there.end).contains(&left.end);
         let persisted = self.persisted;
         assert!(is_possible, "{left:?} of the queue is left, and {persisted} were in files");
+        let may_be_empty = persisted <= self.there.start;
+        assert!(may_be_empty || !left.is_empty(), "nothing is left of {:?}", self.there);
+        assert!(left.start >= self.gone, "{left:?} is left, and was cleared up to {}", self.gone);
+        if left.start < self.cleared {
+            self.cleared = self.gone;
+        }
         self.there = left;
-        self.persisted = self.there.end;
+        self.is_persisted();
     }
 }
 

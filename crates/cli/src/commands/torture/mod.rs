@@ -115,7 +115,7 @@ impl Crash {
 ///
 /// A workload on all engines is run again and again: each call to the file system of each kind fails with each errno, once and until the disk is
 /// repaired, in the middle of its bytes or although all was done; syncs fail and lose what they were to sync; what is read has a bit turned over or is from
-/// another place; all calls about one kind of files fail; disks die, refuse changes or become full, or too many files are open; and there are storms in which any call may fail. Nothing that was acknowledged may be lost, and once the disk is repaired all must go on.
+/// another place; all calls of one kind about one kind of files fail; disks die, refuse changes or become full, or too many files are open; and there are storms in which any call may fail. Nothing that was acknowledged may be lost, and once the disk is repaired all must go on.
 /// Cases are runs of the workload.
 #[derive(Args, Debug)]
 struct Faults {
