@@ -21,7 +21,7 @@ use crate::reducer::Reducers;
 use crate::stats::{KeyspaceStats, VerifyReport};
 use crate::status::LsmStatus;
 use crate::throttle::Throttle;
-use crate::vfs::{BatchReader, Fs, Layer, LockGuard};
+use crate::vfs::{BatchReader, Fs, Layer, LockGuard, remove_remade};
 use crate::workers::Workers;
 
 /// One write, numbered.
@@ -132,20 +132,28 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Makes the directory of a new engine, and empties it of what an interrupted creation has left, on whatever engine.
+    /// Makes the directory of a new engine. What an interrupted creation has left there, of whatever engine, is removed, and the directory
+    /// with it, and that of all keyspaces, if this one is the first: [`remove_remade`] says why.
     ///
     /// # Errors
     /// `Invalid` if anything else is there: who has put it there wants it kept.
     pub(crate) fn make_directory(&self) -> Result<()> {
-        self.fs.create_dir(&self.dir)?;
-        let names = self.fs.list(&self.dir)?;
-        if let Some(other) = names.iter().find(|name| !is_of_an_engine(name)) {
-            return Err(Error::Invalid(format!(
-                "{} is not a file of a keyspace, and is where a new one is to be made: move it away",
-                self.dir.join(other).display()
-            )));
+        if self.fs.kind(&self.dir)?.is_some() {
+            let names = self.fs.list(&self.dir)?;
+            if let Some(other) = names.iter().find(|name| !is_of_an_engine(name)) {
+                return Err(Error::Invalid(format!(
+                    "{} is not a file of a keyspace, and is where a new one is to be made: move it away",
+                    self.dir.join(other).display()
+                )));
+            }
+            names.iter().try_for_each(|name| self.fs.remove(&self.dir.join(name)))?;
+            remove_remade(&*self.fs, &self.dir)?;
         }
-        names.iter().try_for_each(|name| self.fs.remove(&self.dir.join(name)))
+        let keyspaces = self.dir.parent().unwrap_or(&self.dir);
+        if self.fs.kind(keyspaces)?.is_some() && self.fs.list(keyspaces)?.is_empty() {
+            remove_remade(&*self.fs, keyspaces)?;
+        }
+        self.fs.create_dir(&self.dir)
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ use crate::stats::RecoveryReport;
 use crate::sync::{Mutex, MutexGuard};
 use crate::throttle::Throttle;
 use crate::vfs::{
-    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind, remove_leftover,
+    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind,
+    remove_leftover, remove_remade,
 };
 use crate::workers::Workers;
 
@@ -492,28 +493,38 @@ fn not_a_database(path: &Path, what: &str) -> Error {
 }
 
 /// Makes the database's directory and those above it, safe from power loss. All of them are synced: an earlier
-/// creation may have been interrupted. If the log's files could not be reached there as they shall be, it is not made.
+/// creation may have been interrupted. If the log's files could not be reached there as they shall be, it is not made; nor if a
+/// sync fails, which another one behind it need not make good.
 fn create_path(options: &DatabaseOptions) -> Result<()> {
     let (fs, path) = (&*options.fs, &options.path);
-    let is_there = fs.kind(path)?.is_some();
-    fs.create_dir(path)?;
+    // Those that are made here. What lies behind `..` may be there, and seem not to be as long as what is before that is not.
+    let mut missing = Vec::new();
+    let is_plain = !path.components().any(|part| part == Component::ParentDir);
+    for dir in path.ancestors().filter(|dir| is_plain && !dir.as_os_str().is_empty()) {
+        if fs.kind(dir)?.is_some() {
+            break;
+        }
+        missing.push(dir);
+    }
     // Who creates the same database at this moment probes it, too, and the lock is for one of us.
     let is_contested = |error: &Error| {
         let among = [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists];
         matches!(error, Error::Io { source, .. } if among.contains(&source.kind()))
     };
-    let probed = probe(&options.fs, path, options.log_layer);
-    if let Err(error) =
-        probed.or_else(|error| if is_contested(&error) { Ok(()) } else { Err(error) })
-    {
-        if !is_there && let Err(left) = fs.remove_dir(path) {
-            log::warn!("an empty directory stays behind: {left}");
+    let make = || {
+        fs.create_dir(path)?;
+        let probed = probe(&options.fs, path, options.log_layer);
+        probed.or_else(|error| if is_contested(&error) { Ok(()) } else { Err(error) })?;
+        path.ancestors().skip(1).try_for_each(|dir| match sync_dir(fs, dir) {
+            Err(Error::Io { source, .. }) if is_anothers(source.kind()) => Ok(()),
+            result => result,
+        })
+    };
+    make().inspect_err(|_| {
+        let there = missing.iter().skip_while(|dir| matches!(fs.kind(dir), Ok(None)));
+        if let Err(left) = there.into_iter().try_for_each(|dir| fs.remove_dir(dir)) {
+            log::warn!("a directory that was made for the database stays behind: {left}");
         }
-        return Err(error);
-    }
-    path.ancestors().skip(1).try_for_each(|dir| match sync_dir(fs, dir) {
-        Err(Error::Io { source, .. }) if is_anothers(source.kind()) => Ok(()),
-        result => result,
     })
 }
 
@@ -679,10 +690,13 @@ fn continue_log(
     let next = log.as_ref().map_or(0, |log| log.found().largest_number) + 1;
     let layer = options.log_layer;
     let Some(log) = log else {
-        fs.create_dir(&dir)?;
-        for name in fs.list(&dir)? {
-            fs.remove(&dir.join(name))?;
+        if fs.kind(&dir)?.is_some() {
+            for name in fs.list(&dir)? {
+                fs.remove(&dir.join(name))?;
+            }
+            remove_remade(&*fs, &dir)?;
         }
+        fs.create_dir(&dir)?;
         let segments =
             Arc::new(Segments::new(fs, dir, shared.database, layer, shared.budget.memtable, next));
         let writer = Writer::start(Arc::clone(&segments))?;

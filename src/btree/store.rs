@@ -178,8 +178,8 @@ struct Reached {
 }
 
 impl Store {
-    /// Makes the file of a new, empty tree in the keyspace's directory, which is emptied first of what an interrupted
-    /// creation left.
+    /// Makes the file of a new, empty tree in the keyspace's directory, which is made anew if an interrupted
+    /// creation has left one.
     pub(crate) fn create(context: Context, options: TreeOptions) -> Result<Arc<Self>> {
         // Where there is no memory for the cache, nothing is made.
         let memory = memory_for(&context, options)?;

@@ -58,7 +58,7 @@ pub(crate) fn context(fs: Arc<dyn Fs>, host: Arc<dyn Host>) -> Context {
     let blocks = Arc::new(BlockCache::new(1 << 20));
     Context {
         fs,
-        dir: PathBuf::from("/keyspace"),
+        dir: PathBuf::from("/keyspaces/1"),
         layer: Layer::Positional,
         identity: 5,
         open_files: Arc::new(OpenFiles::new(Arc::clone(&budget), Arc::clone(&blocks))),

@@ -135,14 +135,19 @@ impl EditLog {
         }
         // Nothing may be built on what was read before it is safe.
         file.write_at(found.synced, &found.unsynced)?;
+        let superseded = |file: &String| number_of(name, file).is_some_and(|it| it < found.number);
+        if fs.list(dir)?.iter().any(superseded) {
+            // The sync that was to make this file's name safe has not succeeded, or was not reached. If it has failed, the system may take the
+            // name for written, and no later sync writes names that have not changed since.
+            change_names(&*fs, &found.path.with_extension("tmp"))?;
+        }
         if !planted(Bug::SkipEditsRecoverySync) {
             file.sync()?;
             fs.sync_dir(dir)?;
         }
         for file in fs.list(dir)? {
             let unfinished = file.strip_suffix(".tmp").and_then(|file| number_of(name, file));
-            let superseded = number_of(name, &file).filter(|&number| number < found.number);
-            if unfinished.or(superseded).is_some() {
+            if unfinished.is_some() || superseded(&file) {
                 fs.remove(&dir.join(file))?;
             }
         }
@@ -326,6 +331,19 @@ impl EditLog {
             snapshot_len,
             failed: None,
         })
+    }
+}
+
+/// Removes a file that an interrupted roll has left, or makes one that is no more than a name, and removes that. Where there is no room
+/// for a name, it is left out.
+fn change_names(fs: &dyn Fs, path: &Path) -> Result<()> {
+    if fs.kind(path)?.is_some() {
+        return fs.remove(path);
+    }
+    match fs.create(path, Layer::Positional) {
+        Ok(_) => fs.remove(path),
+        Err(Error::NoSpace { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -684,6 +702,34 @@ mod tests {
                 log.append(&77_usize.to_le_bytes(), || snapshot(77)).unwrap();
                 assert_eq!(last(&reopened(&image).0), 77);
             }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_new_file_whose_name_was_lost_is_safe() {
+        let fs = MemoryFs::traced();
+        fs.create_dir(dir()).unwrap();
+        fs.sync_dir(Path::new("/")).unwrap();
+        fs.lose_dir_sync_after(1, Errno::Raw(5));
+        let numbers = |number: usize| number.to_le_bytes().repeat(500);
+        let mut log = EditLog::create(Arc::new(fs.clone()), dir(), KIND, 7, &numbers(0)).unwrap();
+        let mut append = |number| log.append(&numbers(number), || numbers(number)).err();
+        let unknown = (1..100).find_map(|number| append(number)).unwrap();
+        assert!(matches!(unknown, AppendError::Unknown(_)), "{unknown:?}");
+        assert_eq!((fs.lost_syncs(), fs.list(dir()).unwrap().len()), (1, 2));
+        // Who opens it sees the new file.
+        let (found, mut log) = reopened(&fs);
+        assert_eq!((found.number, log.number), (2, 2));
+        log.append(&numbers(1000), Vec::new).unwrap();
+        let at = fs.operations();
+        let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
+        for single in 0..fs.unsynced(at) {
+            cuts.extend([PowerCut::KeepAlone(single), PowerCut::DropAlone(single)]);
+        }
+        cuts.extend((0..20).map(PowerCut::Random));
+        for cut in cuts {
+            let found = EditLog::read(&fs.image(at, cut), dir(), KIND).unwrap();
+            assert_eq!(found.map(|found| last(&found)), Some(1000), "{cut:?}");
         }
     }
 

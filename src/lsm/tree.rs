@@ -73,8 +73,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Makes the files of a new, empty tree in its directory, which is emptied first of what an interrupted
-    /// creation left.
+    /// Makes the files of a new, empty tree in its directory, which is made anew if an interrupted
+    /// creation has left one.
     pub(crate) fn create(context: Context, options: LsmOptions) -> Result<Arc<Self>> {
         options.check_compiled()?;
         let home = home(&context, &options);

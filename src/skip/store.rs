@@ -229,8 +229,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes the files of a new, empty keyspace in its directory, which is emptied first of what an interrupted creation
-    /// left.
+    /// Makes the files of a new, empty keyspace in its directory, which is made anew if an interrupted
+    /// creation has left one.
     pub(crate) fn create(context: Context, options: SkipOptions) -> Result<Arc<Self>> {
         let (fs, dir) = (&context.fs, &context.dir);
         context.make_directory()?;

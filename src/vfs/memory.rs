@@ -66,7 +66,7 @@ struct Shared {
     space: Arc<Space>,
     read_only: AtomicBool,
     refuses_direct: AtomicBool,
-    /// Which sync of a file fails.
+    /// Which sync fails, of a file or a directory.
     losing: Mutex<Option<LostSync>>,
     /// How many did.
     lost_syncs: AtomicU64,
@@ -137,11 +137,19 @@ impl Space {
 /// A sync that fails, and loses what was to be synced.
 #[derive(Debug)]
 struct LostSync {
-    /// A part of the file's name.
-    name_contains: String,
+    of: Synced,
     /// So many others come before it.
     after: u64,
     errno: Errno,
+}
+
+/// What is to be synced.
+#[derive(Debug)]
+enum Synced {
+    /// A file with this in its name.
+    File(String),
+    /// The names of a directory.
+    Names,
 }
 
 /// Who holds a lock.
@@ -271,14 +279,23 @@ impl MemoryFs {
     /// [`KeepAll`](PowerCut::KeepAll), whatever later syncs say: the last change of the file, and about half of those before it. The others were
     /// written.
     pub fn lose_sync(&self, name_contains: &str, errno: Errno) {
-        let lost = LostSync { name_contains: name_contains.to_owned(), after: 0, errno };
-        *locked(&self.0.losing) = Some(lost);
+        self.lose(Synced::File(name_contains.to_owned()), 0, errno);
     }
 
     /// The same of the sync of a file, whatever its name, that comes after so many others.
     pub fn lose_sync_after(&self, after: u64, errno: Errno) {
-        let lost = LostSync { name_contains: String::new(), after, errno };
-        *locked(&self.0.losing) = Some(lost);
+        self.lose(Synced::File(String::new()), after, errno);
+    }
+
+    /// Lets the sync of a directory fail with `errno` that comes after so many others. As on a file system without a journal, which marks the
+    /// block clean, the changes of its names are on the disk in no image but [`KeepAll`](PowerCut::KeepAll), whatever later syncs say, until its
+    /// names change again. A file system with a journal refuses all changes instead, as with [`set_read_only`](Self::set_read_only).
+    pub fn lose_dir_sync_after(&self, after: u64, errno: Errno) {
+        self.lose(Synced::Names, after, errno);
+    }
+
+    fn lose(&self, of: Synced, after: u64, errno: Errno) {
+        *locked(&self.0.losing) = Some(LostSync { of, after, errno });
     }
 
     /// The sync that `other` was to lose and has not yet is lost here instead: this is what a crash has left of it.
@@ -388,6 +405,18 @@ impl MemoryFs {
 }
 
 impl Shared {
+    /// What this sync says, if it is of what is to be lost next, and so many others have come before it.
+    fn lost_sync(&self, is_meant: impl FnOnce(&Synced) -> bool) -> Option<Errno> {
+        let mut losing = locked(&self.losing);
+        let lost = losing.as_mut().filter(|lost| is_meant(&lost.of))?;
+        if lost.after > 0 {
+            lost.after -= 1;
+            return None;
+        }
+        self.lost_syncs.fetch_add(1, Relaxed);
+        losing.take().map(|lost| lost.errno)
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.read_only.load(Relaxed) {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
@@ -562,11 +591,14 @@ impl Fs for MemoryFs {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let tree = locked(&self.0.tree);
         let found = tree.names.find_dir(dir);
-        let found = found.map_err(|source| Error::io("sync", dir, None, source))?;
+        let failed = |source| Error::io("sync", dir, None, source);
+        let found = found.map_err(failed)?;
+        let lost = self.0.lost_sync(|of| matches!(of, Synced::Names));
         if let Some(trace) = &self.0.trace {
-            locked(trace).record(Step::SyncDir(found));
+            let is_lost = lost.is_some();
+            locked(trace).record(if is_lost { Step::SyncDirLost } else { Step::SyncDir }(found));
         }
-        Ok(())
+        lost.map_or(Ok(()), |errno| Err(failed(errno.into())))
     }
 
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
@@ -671,14 +703,7 @@ impl MemoryFile {
     /// What this sync says, if it is the one that [`MemoryFs::lose_sync`] asked to fail.
     fn lost_sync(&self) -> Option<Errno> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let mut losing = locked(&self.fs.losing);
-        let lost = losing.as_mut().filter(|lost| name.contains(&lost.name_contains))?;
-        if lost.after > 0 {
-            lost.after -= 1;
-            return None;
-        }
-        self.fs.lost_syncs.fetch_add(1, Relaxed);
-        losing.take().map(|lost| lost.errno)
+        self.fs.lost_sync(|of| matches!(of, Synced::File(part) if name.contains(part)))
     }
 }
 

@@ -162,6 +162,16 @@ pub(crate) fn remove_leftover(fs: &dyn Fs, path: &Path) -> Result<()> {
     }
 }
 
+/// Removes an empty directory that is made anew at once. If the sync of its name has failed, the system may take the name for written, and no
+/// later sync writes what has not changed since. A link, or what another file system is mounted on, stays.
+pub(crate) fn remove_remade(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    let stays = [ErrorKind::NotADirectory, ErrorKind::ResourceBusy];
+    match fs.remove_dir(dir) {
+        Err(Error::Io { source, .. }) if stays.contains(&source.kind()) => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Removes a file that nobody reads any more. What stays behind the next opening removes: that of a database that is closed, too.
 pub(crate) fn remove_obsolete(fs: &dyn Fs, path: &Path) {
     match fs.remove(path) {

@@ -110,6 +110,13 @@ pub enum Trouble {
         /// What it says.
         errno: i32,
     },
+    /// The same of a directory: changes of names are lost.
+    LostNames {
+        /// After so many others.
+        after: u64,
+        /// What it says.
+        errno: i32,
+    },
     /// From this step on every call fails, until the disk is repaired.
     Dead {
         /// The number of the step.
@@ -174,7 +181,9 @@ impl Trouble {
                 }
                 _ => false,
             },
-            Self::LostSync { errno, .. } => is_one(Errno::Raw(errno)),
+            Self::LostSync { errno, .. } | Self::LostNames { errno, .. } => {
+                is_one(Errno::Raw(errno))
+            }
             Self::Full { .. } => true,
             Self::Dead { .. }
             | Self::ReadOnly { .. }
@@ -224,6 +233,7 @@ impl Trouble {
             }
             Self::Call { operation, files, .. } => format!("{operation} of-{}", files.0),
             Self::LostSync { errno, .. } => format!("sync lost-{}", errno_name(errno)),
+            Self::LostNames { errno, .. } => format!("sync-dir lost-{}", errno_name(errno)),
             Self::Dead { .. } => "any dead-disk".into(),
             Self::ReadOnly { .. } => "any read-only-disk".into(),
             Self::OpenFiles { .. } => "any open-files".into(),
@@ -284,6 +294,9 @@ impl fmt::Display for Trouble {
             Self::LostSync { after, errno } => {
                 write!(f, "lost-sync:{after}:{}", errno_name(errno))
             }
+            Self::LostNames { after, errno } => {
+                write!(f, "lost-names:{after}:{}", errno_name(errno))
+            }
             Self::Dead { step } => write!(f, "dead:{step}"),
             Self::ReadOnly { step } => write!(f, "read-only:{step}"),
             Self::OpenFiles { step, room } => write!(f, "open-files:{step}:{room}"),
@@ -322,6 +335,10 @@ impl FromStr for CaseId {
             let parts: Vec<_> = trouble.split(':').collect();
             let trouble = match parts[..] {
                 ["lost-sync", after, errno] => Trouble::LostSync {
+                    after: after.parse().ok()?,
+                    errno: errno_named(errno).filter(|errno| LOST.contains(errno))?,
+                },
+                ["lost-names", after, errno] => Trouble::LostNames {
                     after: after.parse().ok()?,
                     errno: errno_named(errno).filter(|errno| LOST.contains(errno))?,
                 },
@@ -585,6 +602,9 @@ impl Run {
             }
             Some(Trouble::LostSync { after, errno }) if at == 0 => {
                 self.memory.lose_sync_after(after, Errno::Raw(errno));
+            }
+            Some(Trouble::LostNames { after, errno }) if at == 0 => {
+                self.memory.lose_dir_sync_after(after, Errno::Raw(errno));
             }
             Some(Trouble::Dead { step }) if at == step => {
                 for operation in Operation::ALL {
@@ -1234,6 +1254,9 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
             if operation == Operation::Sync {
                 all.extend(LOST.map(|errno| Trouble::LostSync { after, errno }));
             }
+            if operation == Operation::SyncDir {
+                all.extend(LOST.map(|errno| Trouble::LostNames { after, errno }));
+            }
             for effect in effects(operation, setting.layer, mix(setting.seed, (operation, after))) {
                 let files = Files::ANY;
                 let call = |once| Trouble::Call { operation, after, once, effect, files };
@@ -1263,7 +1286,7 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
 }
 
 /// So many kinds of troubles are drawn apart.
-const KINDS: usize = 14;
+const KINDS: usize = 15;
 
 /// What a trouble is drawn as, by a number below [`KINDS`]; 0 is an error of a call that has done nothing.
 fn kind_number(trouble: Trouble) -> usize {
@@ -1282,6 +1305,7 @@ fn kind_number(trouble: Trouble) -> usize {
         Trouble::Slow { .. } => 10,
         Trouble::ReadOnly { .. } => 11,
         Trouble::OpenFiles { .. } => 13,
+        Trouble::LostNames { .. } => 14,
     }
 }
 
@@ -1309,7 +1333,9 @@ fn attempt(id: CaseId) -> Report {
             let mut run = Run::new(setting, steps, Some(trouble));
             run.run();
             let fired = match trouble {
-                Trouble::LostSync { .. } => run.lost_syncs + run.memory.lost_syncs(),
+                Trouble::LostSync { .. } | Trouble::LostNames { .. } => {
+                    run.lost_syncs + run.memory.lost_syncs()
+                }
                 // It shows in what was told, which may be more than one error.
                 Trouble::Full { .. } | Trouble::ReadOnly { .. } => run.told.len().min(1) as u64,
                 _ => run.faulty.fired(),
@@ -1392,6 +1418,9 @@ fn first_like(like: CaseId, until: Instant) -> Option<Violation> {
         Trouble::LostSync { errno, .. } => {
             all(Operation::Sync).map(|after| Trouble::LostSync { after, errno }).collect()
         }
+        Trouble::LostNames { errno, .. } => {
+            all(Operation::SyncDir).map(|after| Trouble::LostNames { after, errno }).collect()
+        }
         trouble => vec![trouble],
     };
     let cases = troubles.into_iter().map(|trouble| CaseId { trouble, ..like });
@@ -1428,6 +1457,7 @@ pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
         }
         Trouble::Call { operation, after, .. } => at_call(operation, after),
         Trouble::LostSync { after, .. } => at_call(Operation::Sync, after),
+        Trouble::LostNames { after, .. } => at_call(Operation::SyncDir, after),
         _ => Ok(attempt(id)),
     }
 }
@@ -1475,7 +1505,7 @@ mod tests {
         let mut counts = [0; KINDS];
         order[..200].iter().for_each(|&trouble| counts[kind_number(trouble)] += 1);
         assert!((45..=55).contains(&counts[0]), "{counts:?}");
-        assert!(counts[1..].iter().all(|count| (11..=12).contains(count)), "{counts:?}");
+        assert!(counts[1..].iter().all(|count| (10..=11).contains(count)), "{counts:?}");
         assert_ne!(order, in_turn(&all, 2));
     }
 
@@ -1539,6 +1569,7 @@ mod tests {
                 files: Files::ANY,
             },
             Trouble::LostSync { after: 0, errno: 5 },
+            Trouble::LostNames { after: 0, errno: 5 },
             Trouble::Full { step: 0, room: 0 },
             Trouble::ReadOnly { step: 0 },
             Trouble::Dead { step: 0 },

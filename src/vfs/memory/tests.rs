@@ -260,6 +260,35 @@ fn a_failed_sync_may_have_written_a_part() {
 }
 
 #[test]
+fn a_failed_sync_of_a_directory_loses_names_until_they_change_again() {
+    let fs = traced();
+    let (dir, other) = (path(""), path("dir"));
+    create(&fs, "old");
+    fs.create_dir(&other).unwrap();
+    fs.lose_dir_sync_after(1, Errno::Raw(5));
+    fs.sync_dir(&dir).unwrap();
+    create(&fs, "new");
+    fs.remove(&path("old")).unwrap();
+    fs.rename(&path("new"), &path("dir/moved")).unwrap();
+    assert_eq!(fs.sync_dir(&dir).unwrap_err().kind(), crate::ErrorKind::Io);
+    assert_eq!((fs.lost_syncs(), fs.unsynced(fs.operations())), (1, 0));
+    for synced in [&dir, &other] {
+        fs.sync_dir(synced).unwrap();
+        assert_eq!(left(&fs, PowerCut::DropUnsynced), ["old="]);
+        assert_eq!(left(&fs, PowerCut::Random(1)), ["old="]);
+        assert_eq!(left(&fs, PowerCut::KeepAll), ["dir/moved="]);
+    }
+    // A kill does not write them either.
+    let killed = fs.image_traced(fs.operations(), PowerCut::KeepAll);
+    create(&killed, "dir/late");
+    assert_eq!(killed.unsynced(killed.operations()), 4);
+    killed.sync_dir(&dir).unwrap();
+    assert_eq!(left(&killed, PowerCut::DropUnsynced), ["dir/moved="]);
+    killed.sync_dir(&other).unwrap();
+    assert_eq!(left(&killed, PowerCut::DropUnsynced), ["dir/late=", "dir/moved="]);
+}
+
+#[test]
 fn images_and_forks_are_independent_and_can_be_traced_again() {
     let fs = traced();
     let file = synced(&fs, "a", b"one");

@@ -10,6 +10,7 @@
 //! - Names and data are independent: a name can be there without the file's data, which then reads as
 //!   empty, and synced data without a name is lost with it.
 //! - A sync that failed takes the file's pending changes for written: no later sync writes them. Some of them it has written, but not the last one.
+//! - One of a directory, which is a block, has written none of them. When the names change again they are pending again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub(super) enum Step {
     /// A sync that failed.
     SyncLost(NodeId),
     SyncDir(NodeId),
+    /// A sync of a directory that failed.
+    SyncDirLost(NodeId),
 }
 
 /// Everything on a disk at one moment.
@@ -60,7 +63,7 @@ impl Image {
                 }
             }
             Step::Names(change) => self.names.apply(change),
-            Step::Sync(_) | Step::SyncLost(_) | Step::SyncDir(_) => {}
+            Step::Sync(_) | Step::SyncLost(_) | Step::SyncDir(_) | Step::SyncDirLost(_) => {}
         }
     }
 
@@ -137,12 +140,15 @@ pub(super) struct Replay {
     durable: Image,
     /// What may be there as well, in order.
     pending: Vec<Arc<Step>>,
+    /// Changes of names that a failed sync has taken for written.
+    lost: Vec<Arc<Step>>,
 }
 
 impl Replay {
     /// A disk with nothing but that, all of it for certain.
     pub(super) fn of(image: &Image) -> Self {
-        Self { at: 0, visible: image.clone(), durable: image.clone(), pending: Vec::new() }
+        let (visible, durable) = (image.clone(), image.clone());
+        Self { at: 0, visible, durable, pending: Vec::new(), lost: Vec::new() }
     }
 
     /// The state in which the next steps find the disk after a kill, which changes nothing, or a power cut.
@@ -155,7 +161,7 @@ impl Replay {
 
     /// The first number that nothing has which may be on the disk.
     pub(super) fn free_number(&self) -> NodeId {
-        let pending = self.pending.iter().filter_map(|step| match &**step {
+        let pending = self.pending.iter().chain(&self.lost).filter_map(|step| match &**step {
             Step::Data(file, _) => Some(*file),
             Step::Names(NameChange::Link { entry, .. } | NameChange::Move { entry, .. }) => {
                 Some(entry.number())
@@ -178,7 +184,14 @@ impl Replay {
         self.at += 1;
         self.visible.apply(step);
         match &**step {
-            Step::Data(..) | Step::Names(_) => self.pending.push(Arc::clone(step)),
+            Step::Data(..) => self.pending.push(Arc::clone(step)),
+            Step::Names(_) => {
+                if !self.lost.is_empty() {
+                    let again = needed_names(&self.lost, touched(step).collect());
+                    self.pending.splice(0..0, take(&mut self.lost, &again));
+                }
+                self.pending.push(Arc::clone(step));
+            }
             Step::Sync(file) => self.settle(|_, step| is_data_of(step, *file), |_| true),
             Step::SyncLost(file) => {
                 let is_meant = |step: &Step| is_data_of(step, *file);
@@ -191,6 +204,10 @@ impl Replay {
             Step::SyncDir(dir) => {
                 let needed = needed_names(&self.pending, HashSet::from([*dir]));
                 self.settle(|index, _| needed[index], |_| true);
+            }
+            Step::SyncDirLost(dir) => {
+                let meant = needed_names(&self.pending, HashSet::from([*dir]));
+                self.lost.extend(take(&mut self.pending, &meant));
             }
         }
     }
@@ -271,6 +288,12 @@ impl Replay {
         }
         image
     }
+}
+
+/// Takes the chosen steps out.
+fn take(steps: &mut Vec<Arc<Step>>, chosen: &[bool]) -> Vec<Arc<Step>> {
+    let mut chosen = chosen.iter();
+    steps.extract_if(.., |_| chosen.next() == Some(&true)).collect()
 }
 
 fn is_data_of(step: &Step, node: NodeId) -> bool {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use turbidite::vfs::{Access, Fs, MemoryFs, PathKind, PowerCut};
+use turbidite::vfs::{Access, Errno, Fs, MemoryFs, PathKind, PowerCut};
 use turbidite::{
     Database, Durability, EngineKind, Error, ErrorKind, KeyspaceOptions, Layer, RecoveryMode,
     Result,
@@ -93,6 +93,37 @@ fn a_new_database_and_the_way_to_it_survive_a_power_cut() {
     database.keyspace(NAME, KeyspaceOptions::lsm()).unwrap().put("k", "v").unwrap();
     let after = open(Arc::new(fs.image(fs.operations(), PowerCut::DropUnsynced)));
     assert_eq!(after.open_keyspace(NAME).unwrap().get("k").unwrap().unwrap(), "v");
+}
+
+#[test]
+fn a_creation_is_not_built_on_a_name_whose_sync_has_failed() {
+    for engine in ENGINES {
+        // Whichever it was: what was taken for written is not on the disk unless it changes again.
+        for after in 0.. {
+            let fs = MemoryFs::traced();
+            fs.lose_dir_sync_after(after, Errno::Raw(5));
+            let open = |fs: &MemoryFs| {
+                let builder = Database::builder("/new/way/to/test.db");
+                builder.file_system(Arc::new(fs.clone())).durability(Durability::Sync).open()
+            };
+            let create = || -> Result<()> {
+                let database = open(&fs)?;
+                // With the same handle, or, where that does not write any more, the next one.
+                let keyspace = || database.keyspace(NAME, options(engine));
+                let keyspace = keyspace().or_else(|_| keyspace())?;
+                keyspace.put("k", "v")
+            };
+            create().or_else(|_| create()).unwrap_or_else(|e| panic!("{engine}, {after}: {e}"));
+            if fs.lost_syncs() == 0 {
+                assert!(after > 5, "{after}");
+                break;
+            }
+            let left = fs.image(fs.operations(), PowerCut::DropUnsynced);
+            let found = open(&left).and_then(|database| database.open_keyspace(NAME)?.get("k"));
+            let found = found.unwrap_or_else(|error| panic!("{engine}, {after}: {error}"));
+            assert_eq!(found.as_deref(), Some(&b"v"[..]), "{engine}, {after}");
+        }
+    }
 }
 
 #[test]
