@@ -713,8 +713,8 @@ mod tests {
         fs.lose_dir_sync_after(1, Errno::Raw(5));
         let numbers = |number: usize| number.to_le_bytes().repeat(500);
         let mut log = EditLog::create(Arc::new(fs.clone()), dir(), KIND, 7, &numbers(0)).unwrap();
-        let mut append = |number| log.append(&numbers(number), || numbers(number)).err();
-        let unknown = (1..100).find_map(|number| append(number)).unwrap();
+        let append = |number| log.append(&numbers(number), || numbers(number)).err();
+        let unknown = (1..100).find_map(append).unwrap();
         assert!(matches!(unknown, AppendError::Unknown(_)), "{unknown:?}");
         assert_eq!((fs.lost_syncs(), fs.list(dir()).unwrap().len()), (1, 2));
         // Who opens it sees the new file.
