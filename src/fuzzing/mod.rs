@@ -62,7 +62,7 @@ entry_points! {
     /// A segment of the log.
     log_segment => |bytes| twice(segment_of_the_log, bytes);
     /// The tail of the log.
-    log_tail => |bytes| twice(log::fuzzing::log_tail, bytes);
+    log_tail => |bytes| twice(tail_of_the_log, bytes);
     /// What a record of the log says.
     log_writes => commit::fuzzing::writes;
     /// What the log says of a sorted load.
@@ -109,6 +109,10 @@ entry_points! {
 
 fn segment_of_the_log(bytes: &[u8]) {
     log::fuzzing::segment(bytes, commit::fuzzing::writes);
+}
+
+fn tail_of_the_log(bytes: &[u8]) {
+    log::fuzzing::log_tail(bytes, commit::fuzzing::writes);
 }
 
 fn loads(bytes: &[u8]) {

@@ -137,7 +137,7 @@ fn targets() -> Vec<Target> {
     let slow = targets![
         value_file: lsm::values::fuzzing::seeds::values(),
         log_segment: log::fuzzing::seeds::segments(&bodies),
-        log_tail: log::fuzzing::seeds::tails(),
+        log_tail: log::fuzzing::seeds::tails(&bodies),
         edit_log: log::fuzzing::seeds::edit_logs(),
         hash_segment: hash::fuzzing::seeds::records(),
         hash_checkpoint: hash::fuzzing::seeds::checkpoints(),
