@@ -46,8 +46,8 @@ pub enum PowerCut {
     KeepAlone(usize),
     /// All but the k-th of them, and all changes of names behind it.
     DropAlone(usize),
-    /// A random part, the same for the same seed, with names of a directory in their order or each by itself. Writes may be torn at 512 bytes, each sector kept or
-    /// dropped; one that is dropped behind the file's end may read back as zeros. The last write always is.
+    /// A random part, the same for the same seed, with names of a directory in their order or each by itself. Writes may be torn at sectors of 512 bytes,
+    /// or all of them at pages of 4 KiB, each kept or dropped; one that is dropped behind the file's end may read back as zeros. The last write always is.
     Random(u64),
 }
 

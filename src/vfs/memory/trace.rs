@@ -20,8 +20,8 @@ use super::content::{Content, pieces};
 use super::names::{Entry, FIRST_NODE, NameChange, Names, NodeId};
 use crate::base::rng::Rng;
 
-/// What a disk writes whole or not at all.
-const SECTOR: usize = 512;
+/// What disks write whole or not at all: one kind sectors, the other one pages.
+const ATOMS: [usize; 2] = [512, 4096];
 
 /// A change of a file's data or size.
 #[derive(Clone, Debug)]
@@ -67,11 +67,17 @@ impl Image {
         }
     }
 
-    /// Applies a write sector by sector: each one kept, or dropped with or without the length it gave the file.
-    /// What was on the disk before is not harmed: a device writes a sector whole or not at all.
-    fn apply_torn(&mut self, file: NodeId, offset: u64, bytes: &[u8], rng: &mut Rng) {
+    /// Applies a write piece by piece, each in another one of what the disk writes whole (`atom` bytes) or not at all: each one kept, or
+    /// dropped with or without the length it gave the file. What was on the disk before is not harmed.
+    fn apply_torn(
+        &mut self,
+        file: NodeId,
+        (offset, bytes): (u64, &[u8]),
+        atom: usize,
+        rng: &mut Rng,
+    ) {
         let content = self.files.entry(file).or_default();
-        for (_, _, part) in pieces(offset, bytes.len(), SECTOR) {
+        for (_, _, part) in pieces(offset, bytes.len(), atom) {
             let at = offset + part.start as u64;
             match rng.next() % 3 {
                 0 => {}
@@ -270,17 +276,19 @@ impl Replay {
         // From a disk that loses half of everything to one that loses hardly anything.
         let odds = [2, 4, 16, 64][(rng.next() % 4) as usize];
         let is_in_order = rng.next().is_multiple_of(2);
-        let last_data = self.pending.iter().rposition(|step| matches!(**step, Step::Data(..)));
+        let atom = ATOMS[(rng.next() % 2) as usize];
+        let is_write = |step: &Step| matches!(step, Step::Data(_, DataChange::Write { .. }));
+        let last_write = self.pending.iter().rposition(|step| is_write(step));
         let mut stopped = HashSet::new();
         for (index, step) in self.pending.iter().enumerate() {
             let lost = rng.next().is_multiple_of(odds);
-            let torn = rng.next().is_multiple_of(odds) || last_data == Some(index);
+            let torn = rng.next().is_multiple_of(odds) || last_write == Some(index);
             match &**step {
                 Step::Names(_) if lost || touched(step).any(|dir| stopped.contains(&dir)) => {
                     stopped.extend(touched(step).filter(|_| is_in_order));
                 }
                 Step::Data(file, DataChange::Write { offset, bytes }) if torn => {
-                    image.apply_torn(*file, *offset, bytes, rng);
+                    image.apply_torn(*file, (*offset, bytes), atom, rng);
                 }
                 Step::Data(..) if lost => {}
                 _ => image.apply(step),
