@@ -822,6 +822,9 @@ impl Inner {
             report.problems.push(problem);
         }
         self.check_verified(&report)?;
+        if planted(Bug::VerifyPassesOverKeyspaces) {
+            return Ok(report);
+        }
         for open in self.all() {
             open.target.engine.verify(&mut report);
             self.check_verified(&report)?;

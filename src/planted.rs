@@ -92,6 +92,8 @@ bugs! {
     /// Writes are published when they are in the log, and applied after that, so that a snapshot may see a part of a batch.
     /// Seen by: linear.
     PublishBeforeApply,
+    /// Writes are applied and published before they are in the log, and stay so if that refuses them. Seen by: faults.
+    PublishBeforeLog,
     /// A batch is two records in the log. Seen by: crash.
     SplitBatch,
     /// A write for which the log found no space is applied and acknowledged. Seen by: faults, on a disk that stays full.
@@ -121,6 +123,8 @@ bugs! {
     EndRangeAtError,
     /// A get that fails says that there is no such key. Seen by: faults, flip.
     GetTakesErrorForAbsence,
+    /// What is verified of a database is catalog and log, and not the files of its keyspaces. Seen by: flip.
+    VerifyPassesOverKeyspaces,
 
     // ---- snapshots and checksums, for all engines ----
 
