@@ -1,4 +1,4 @@
-//! `durability`: what surviving costs (seed 000's parameters, and more).
+//! `durability`: what surviving costs, with the parameters of the first study, and more.
 
 use super::{Figure, Kind, Measure, Row, Scale, Table, X, short};
 use crate::run::job::{Act, Load, Order, Step};
@@ -118,7 +118,7 @@ pub(super) fn table(scale: Scale) -> Table {
     rows.extend(synced);
     Table {
         name: "durability",
-        title: "Durability (seed 000)",
+        title: "Durability",
         about: ABOUT,
         sizes: "with one writer a million records in place of the study's 100k",
         rows,

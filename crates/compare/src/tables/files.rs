@@ -1,4 +1,4 @@
-//! `files`: databases by file classes (seed 001).
+//! `files`: databases by file classes.
 
 use super::{Figure, Kind, Measure, Row, Scale, Table, X, short};
 use crate::run::job::{Act, Inside, Job, Keys, Load, Order, Step};
@@ -206,7 +206,7 @@ pub(super) fn table(scale: Scale) -> Table {
     }
     Table {
         name: "files",
-        title: "Engines and file layers (seed 001)",
+        title: "Engines and file layers",
         about: ABOUT,
         sizes: "the study's million operations",
         rows,

@@ -1,4 +1,4 @@
-//! `locks`: what compactions hold while they run (seed 002).
+//! `locks`: what compactions hold while they run.
 
 use super::{Figure, Kind, Measure, Row, Scale, Table, X, short};
 use crate::run::job::{Act, Load, Order, Step};
@@ -213,7 +213,7 @@ pub(super) fn table(scale: Scale) -> Table {
     let Parts { rows, figures } = parts;
     Table {
         name: "locks",
-        title: "Compaction locks (seed 002)",
+        title: "Compaction locks",
         about: ABOUT,
         sizes: "a million records of 1 KiB in place of the study's 10^8, and 200k on modelled devices",
         rows,

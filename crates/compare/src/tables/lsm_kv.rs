@@ -1,4 +1,4 @@
-//! `lsm-kv`: a store made of choices (seed 004).
+//! `lsm-kv`: a store made of choices.
 
 use super::{Figure, Kind, Measure, Row, Scale, Table, X};
 use crate::run::job::{Act, Keys, Load, Order, Step};
@@ -179,7 +179,7 @@ pub(super) fn table(scale: Scale) -> Table {
     figures.extend(grid(scale, bytes, &mut rows));
     Table {
         name: "lsm-kv",
-        title: "A store made of choices (seed 004)",
+        title: "A store made of choices",
         about: ABOUT,
         sizes: "the sizes of the study",
         rows,

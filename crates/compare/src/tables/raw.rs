@@ -1,4 +1,4 @@
-//! `raw`: structures and files by themselves (seeds 000 and 003).
+//! `raw`: structures and files by themselves.
 
 use super::{Figure, Kind, Measure, Row, Scale, Table, X, short};
 use crate::run::job::{Act, Load, Order, Step};
@@ -121,7 +121,7 @@ pub(super) fn table(scale: Scale) -> Table {
     }
     Table {
         name: "raw",
-        title: "Raw structures and files (seeds 000 and 003)",
+        title: "Raw structures and files",
         about: ABOUT,
         sizes: "the sizes of the study, but 20k records with a sync for each in place of 100k",
         rows,

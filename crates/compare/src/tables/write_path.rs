@@ -1,4 +1,4 @@
-//! `write-path`: the study of LSM write paths (seeds 000 and 003).
+//! `write-path`: the study of LSM write paths.
 
 use super::{Figure, Kind, Measure, Row, Scale, Table, X, short};
 use crate::run::job::{Act, Inside, Keys, Load, Order, Step};
@@ -185,7 +185,7 @@ pub(super) fn table(scale: Scale) -> Table {
     }
     Table {
         name: "write-path",
-        title: "The write path (seeds 000 and 003)",
+        title: "The write path",
         about: ABOUT,
         sizes: "the sizes of the study; of the bulk load 5M records",
         rows,
