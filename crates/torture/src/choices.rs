@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use turbidite::{
     CompactionLock, Compression, DatabaseBuilder, EngineKind, FilterKind, KeyFile, KeyspaceOptions,
-    Layer, Level, LevelLimit, MemtableKind, Policy, Reducer,
+    Layer, Level, LevelLimit, MemtableKind, Policy, RecoveryMode, Reducer,
 };
 
 use crate::{Dice, Setting, setting};
@@ -105,13 +105,23 @@ fn largest(_key: &[u8], values: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The layer of the files of a keyspace, or of the log, when it is opened for the `opening`th time: that of the setting, and now and then
-/// another one.
+/// another one, or one with larger or smaller blocks and fewer pages in its cache.
 #[must_use]
 pub fn layer(setting: Setting, of: &str, opening: u64) -> Layer {
-    let dice = &mut dice(setting.seed, (of, "layer", opening));
-    match dice.roll(8) {
-        0 => pick(dice, &setting::layers()),
+    let drawn = &mut dice(setting.seed, (of, "layer", opening));
+    let layer = match drawn.roll(8) {
+        0 => pick(drawn, &setting::layers()),
         _ => setting.layer,
+    };
+    let sizes = &mut dice(setting.seed, (of, "blocks", opening));
+    let resized = |layer: Layer, bytes, pages| {
+        let layer = layer.with_block_size(bytes).unwrap_or(layer);
+        layer.with_page_cache_pages(pages).unwrap_or(layer)
+    };
+    match sizes.roll(8) {
+        0 => resized(layer, 512, 20),
+        1 => resized(layer, 16 << 10, 8),
+        _ => layer,
     }
 }
 
@@ -197,8 +207,12 @@ fn level(dice: &mut Dice) -> Level {
 }
 
 /// A database that is opened for the `opening`th time with the smallest budget: how its log is handed over, how many
-/// files are open, and what the block cache may take.
+/// files are open, what the block cache may take, and whether damage is tolerated, of which there is none.
 pub fn database(builder: DatabaseBuilder, seed: u64, opening: u64) -> DatabaseBuilder {
+    let builder = match dice(seed, ("recovery", opening)).roll(4) {
+        0 => builder.recovery(RecoveryMode::Tolerant),
+        _ => builder,
+    };
     let dice = &mut dice(seed, ("database", opening));
     let locks = [CompactionLock::Database, CompactionLock::Range, CompactionLock::RangeLevel];
     let builder = builder

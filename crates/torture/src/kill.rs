@@ -227,11 +227,11 @@ fn listen(stdout: ChildStdout, speakers: &AtomicUsize) -> Acknowledged {
     acknowledged
 }
 
-/// Lets a process write to the database at `path` for so long, and, if it is `to_speak`, until all of its threads have said something, and kills
+/// Lets a process write to the database of a task for so long, and, if it is `to_speak`, until all of its threads have said something, and kills
 /// it. Meanwhile nobody else may open it.
 fn run_and_kill(
     command: &mut Command,
-    path: &Path,
+    task: &Task<'_>,
     time: Duration,
     to_speak: bool,
 ) -> std::result::Result<Acknowledged, String> {
@@ -250,7 +250,8 @@ fn run_and_kill(
         std::thread::sleep(Duration::from_millis(1));
     }
     let is_open = speakers.load(Ordering::Acquire) > 0;
-    let second = is_open.then(|| Database::builder(path).open().map(drop));
+    let case = format!("kill/{}", task.setting);
+    let second = is_open.then(|| watched(case, || Database::builder(task.path).open().map(drop)));
     // An error if it has ended already, which its status tells, too.
     let killed = child.kill();
     let status = child.wait().map_err(told)?;
@@ -350,7 +351,7 @@ pub fn run(setting: Setting, dir: &Path, start: &dyn Fn(&str) -> Command) -> Rep
     for opening in 0..KILLS {
         let task = Task { setting, opening, path: &path };
         let time = Duration::from_millis(1 + dice.roll(LONGEST) as u64);
-        let checked = run_and_kill(&mut start(&task.text()), &path, time, opening + 1 == KILLS)
+        let checked = run_and_kill(&mut start(&task.text()), &task, time, opening + 1 == KILLS)
             .and_then(|acknowledged| {
                 // The next process recovers what every second kill has left, and may be killed while it does.
                 let check = if opening % 2 == 0 { check_as_it_is } else { check };

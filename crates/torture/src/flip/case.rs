@@ -11,13 +11,15 @@ use crate::setting::{Setting, Unknown};
 pub enum State {
     /// It was closed.
     Closed,
-    /// Its files are as they were while it was open.
+    /// Its files are as they were while it was open, and synced.
     Unclosed,
+    /// The same with some commits more, which were acknowledged and not synced. Only the log is damaged.
+    Unsynced,
 }
 
 impl State {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Closed, Self::Unclosed];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Unclosed, Self::Unsynced];
 }
 
 impl fmt::Display for State {
@@ -25,6 +27,7 @@ impl fmt::Display for State {
         f.write_str(match self {
             Self::Closed => "closed",
             Self::Unclosed => "unclosed",
+            Self::Unsynced => "unsynced",
         })
     }
 }

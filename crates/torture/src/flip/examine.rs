@@ -23,8 +23,10 @@ pub(super) type Wanted = BTreeMap<String, Vec<Records>>;
 pub enum Verdict {
     /// It did not open, and nothing was changed.
     Refused,
-    /// It opened, and told of damage: [`verify`](Database::verify) did, or the recovery that has dropped a part of the log.
+    /// It opened, and [`verify`](Database::verify) told of damage.
     Reported,
+    /// It opened, and the recovery told of bytes of the log that it has dropped, and `verify` of nothing else.
+    Dropped,
     /// All answers were right, and nothing was said.
     Silent,
 }
@@ -34,7 +36,8 @@ impl Verdict {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
-            Self::Reported => "reported",
+            Self::Reported => "found by verify",
+            Self::Dropped => "dropped by recovery",
             Self::Silent => "harmless",
         }
     }
@@ -70,6 +73,8 @@ impl Told {
 /// What was found, and the database in a file system of its own, if it opened.
 pub(super) struct Examined {
     pub(super) verdict: Verdict,
+    /// Which one of what was wanted was there; 0 if it did not open.
+    pub(super) found: usize,
     pub(super) told: Vec<Told>,
     pub(super) opened: Option<(Database, MemoryFs)>,
 }
@@ -90,7 +95,7 @@ pub fn examine(
     contents: &Contents,
     opening: Opening,
 ) -> Result<Verdict, String> {
-    examine_any(fs, layer, &wanted(contents), opening).map(|examined| examined.verdict)
+    examine_any(fs, layer, &[wanted(contents)], opening).map(|examined| examined.verdict)
 }
 
 /// These contents and no others.
@@ -98,11 +103,11 @@ pub(super) fn wanted(contents: &Contents) -> Wanted {
     contents.iter().map(|(name, records)| (name.clone(), vec![records.clone()])).collect()
 }
 
-/// The same with all that was found, where there may be any of several contents.
+/// The same with all that was found, where all keyspaces together may hold one of several things.
 pub(super) fn examine_any(
     fs: &MemoryFs,
     layer: Layer,
-    wanted: &Wanted,
+    wanted: &[Wanted],
     opening: Opening,
 ) -> Result<Examined, String> {
     let fork = fs.fork_traced();
@@ -112,27 +117,39 @@ pub(super) fn examine_any(
         Ok(db) => db,
         Err(error) if !has_changed(&fork) => {
             let told = vec![Told::of_all(error)];
-            return Ok(Examined { verdict: Verdict::Refused, told, opened: None });
+            return Ok(Examined { verdict: Verdict::Refused, found: 0, told, opened: None });
         }
         Err(error) => return Err(format!("an opening that failed has changed files: {error:?}")),
     };
-    let mut told = read_all(&db, wanted)?;
+    let (found, mut told) = read_one_of(&db, wanted)?;
     let report = db.verify().map_err(|error| format!("verify itself failed: {error:?}"))?;
     match opening {
         Opening::Reading if has_changed(&fork) => return Err("a reader has changed files".into()),
         Opening::Reading => {}
-        Opening::Writing => check_background(&db, wanted)?,
+        Opening::Writing => check_background(&db, &wanted[found])?,
     }
-    let is_told = !report.problems.is_empty() || db.recovery().dropped_bytes > 0;
     let verdict = match told.first() {
-        None if !is_told => Verdict::Silent,
-        Some(read) if !is_told => {
+        _ if !report.problems.is_empty() => Verdict::Reported,
+        Some(read) => {
             return Err(format!("verify finds nothing, but a read failed: {:?}", read.error));
         }
-        _ => Verdict::Reported,
+        None if db.recovery().dropped_bytes > 0 => Verdict::Dropped,
+        None => Verdict::Silent,
     };
     told.extend(report.problems.into_iter().map(Told::of_all));
-    Ok(Examined { verdict, told, opened: Some((db, fork)) })
+    Ok(Examined { verdict, found, told, opened: Some((db, fork)) })
+}
+
+/// Reads all keyspaces, which together hold one of `all`: the first of them that it can be, and what failed. If it is none, what is wrong with the last.
+fn read_one_of(db: &Database, all: &[Wanted]) -> Result<(usize, Vec<Told>), String> {
+    let mut wrong = String::new();
+    for (number, wanted) in all.iter().enumerate() {
+        match read_all(db, wanted) {
+            Ok(told) => return Ok((number, told)),
+            Err(what) => wrong = what,
+        }
+    }
+    Err(wrong)
 }
 
 /// Reads all keyspaces; gives what failed.

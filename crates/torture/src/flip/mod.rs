@@ -1,6 +1,6 @@
 //! Damage to every bit of every file of a small database: an error or the right answer, never a wrong one, a panic or a hang.
 //!
-//! The database has been closed, or its files are as they were while it was open. Bits and bytes are flipped, files are cut off, removed, swapped with each
+//! The database has been closed, or its files are as they were while it was open, with all that was acknowledged synced or not. Bits and bytes are flipped, files are cut off, removed, swapped with each
 //! other and with those of another database, sectors of them hold zeros or garbage, pages what they held earlier, and both what belongs to another place of
 //! the file. Then the database is opened and read in every way. It may refuse to open, and leaves everything as it is then; or reads may fail; but each answer is
 //! right, and [`verify`](turbidite::Database::verify) tells of all damage but where nothing depends on what was damaged. There it does
@@ -291,6 +291,19 @@ impl Case<'_> {
         }
     }
 
+    /// Whether so many of the last commits, which were not synced, could be lost. Nobody knows of those that only the tail has had, or a segment
+    /// with no others, and the very last one may not even look like one any more.
+    fn judge_lost(&self, lost: usize, verdict: Verdict) -> Result<(), String> {
+        let file = self.file();
+        let is_silent = verdict == Verdict::Silent;
+        let can_be_told = lost > 1 && !places::is_tail(&file.name) && !file.is_prepared;
+        match self.meaning() {
+            _ if lost == 0 => Ok(()),
+            Meaning::Hint if !(is_silent && can_be_told) => Ok(()),
+            meaning => Err(format!("{lost} commits are lost, {verdict:?}, {meaning:?}")),
+        }
+    }
+
     /// Whether what failed when the damaged sample was gone on with had to, where that had come of examining it.
     fn judge_onward(&self, verdict: Verdict, told: &[Told]) -> Result<(), String> {
         let is_because = |told: &&Told| match told.error.kind() {
@@ -310,17 +323,18 @@ impl Case<'_> {
 
     /// Opens and reads the damaged sample, and goes on with it.
     fn examine(&self) -> Result<(Verdict, bool), String> {
-        let Sample { setting, contents, .. } = self.sample;
+        let setting = self.sample.setting;
         let fs = self.damaged().map_err(|error| format!("cannot be made: {error:?}"))?;
-        let wanted = examine::wanted(contents);
-        let Examined { verdict, told, opened } =
+        let mut wanted = self.sample.wanted();
+        let Examined { verdict, found, told, opened } =
             examine_any(&fs, setting.layer, &wanted, self.opening())?;
         self.judge_told(&told)?;
         let verdict = judge(verdict, self.meaning())?;
+        self.judge_lost(found, verdict)?;
         let (Some((db, fs)), Some(seed)) = (opened, self.onward()) else {
             return Ok((verdict, false));
         };
-        let told = onward::go_on(db, &fs, setting.layer, wanted, seed)?;
+        let told = onward::go_on(db, &fs, setting.layer, wanted.swap_remove(found), seed)?;
         self.judge_onward(verdict, &told)?;
         Ok((verdict, true))
     }
@@ -364,7 +378,8 @@ fn is_told_of(damaged: &Sampled, file: &Path) -> bool {
 fn judge(verdict: Verdict, meaning: Meaning) -> Result<Verdict, String> {
     match (meaning, verdict) {
         (Meaning::Needed, Verdict::Silent) => Err("nobody has noticed".into()),
-        (Meaning::Unused, Verdict::Refused | Verdict::Reported) => {
+        (Meaning::Needed, Verdict::Dropped) => Err("verify has not noticed".into()),
+        (Meaning::Unused, Verdict::Refused | Verdict::Reported | Verdict::Dropped) => {
             Err(format!("nothing depends on it, but the database is {verdict:?}"))
         }
         _ => Ok(verdict),
@@ -375,7 +390,8 @@ fn judge(verdict: Verdict, meaning: Meaning) -> Result<Verdict, String> {
 fn examine_undamaged(sample: &Sample, opening: Opening) -> Result<(), String> {
     let Sample { setting, contents, .. } = sample;
     let wanted = examine::wanted(contents);
-    let examined = examine_any(&sample.fs.fork(), setting.layer, &wanted, opening)?;
+    let one = std::slice::from_ref(&wanted);
+    let examined = examine_any(&sample.fs.fork(), setting.layer, one, opening)?;
     let mut told = examined.told;
     if let (Some((db, fs)), Opening::Writing) = (examined.opened, opening) {
         told.extend(onward::go_on(db, &fs, setting.layer, wanted, setting.seed)?);
@@ -386,8 +402,8 @@ fn examine_undamaged(sample: &Sample, opening: Opening) -> Result<(), String> {
     }
 }
 
-/// The database of a setting, closed and not closed, and without any damage.
-fn make(setting: Setting) -> Result<[Sample; 2], Report> {
+/// The database of a setting in all states, and without any damage.
+fn make(setting: Setting) -> Result<[Sample; 3], Report> {
     let name = format!("flip/{setting}");
     let make = || {
         State::ALL.map(|state| {
@@ -411,9 +427,9 @@ pub fn run_without(setting: Setting) -> Report {
     }
 }
 
-/// Makes the database of a setting, closed and not closed, damages it where `effort` says, and examines what is left, for as long as it is to `go_on` with the case of this name, in as
-/// many threads as there are processors. What comes first is of all files. A case is an opening of a damaged database; how many of them were `refused`, how many opened and
-/// `reported` damage, and how many said nothing, because nothing depends on what was damaged, is counted, how many were `gone on with`,
+/// Makes the database of a setting in all [states](State), damages it where `effort` says, and examines what is left, for as long as it is to `go_on` with the case of this name, in as
+/// many threads as there are processors. What comes first is of all files. A case is an opening of a damaged database; how many of them were `refused`, in how many `verify` found the
+/// damage, of how many the recovery had dropped it and said so, and how many said nothing, because nothing depends on what was damaged, is counted, how many were `gone on with`,
 /// and how many bytes of how many files are in use.
 pub fn run(
     setting: Setting,

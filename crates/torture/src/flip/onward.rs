@@ -109,7 +109,7 @@ impl User {
     }
 
     fn open_again(&mut self, fs: &MemoryFs, layer: Layer) -> Result<(), String> {
-        let examined = examine::examine_any(fs, layer, &self.wanted(), Opening::Writing);
+        let examined = examine::examine_any(fs, layer, &[self.wanted()], Opening::Writing);
         let examined = examined.map_err(|wrong| format!("opened again after writing: {wrong}"))?;
         self.told.extend(examined.told);
         let Some((db, _)) = examined.opened else { return Ok(()) };

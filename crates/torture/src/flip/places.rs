@@ -76,9 +76,9 @@ fn is_edit_log(name: &str) -> bool {
     ["catalog-", "manifest-"].iter().any(|kind| last_part(name).starts_with(kind))
 }
 
-/// Whether it is a segment of the log that no record has been written to.
-pub(super) fn is_prepared_segment(name: &str, bytes: &[u8]) -> bool {
-    is_segment(name) && (1..=SEGMENT_HEADER).contains(&used(bytes))
+/// Whether it is a segment of the log that no record has been written to, if so many of its bytes are in use.
+pub(super) fn is_prepared_segment(name: &str, used: usize) -> bool {
+    is_segment(name) && (1..=SEGMENT_HEADER).contains(&used)
 }
 
 impl Places {
@@ -87,7 +87,7 @@ impl Places {
     pub fn of(name: &str, bytes: &[u8], records: Option<&Records>) -> Self {
         match records {
             _ if is_tail(name) => Self::of_tail(bytes),
-            _ if is_segment(name) => Self::of_segment(bytes),
+            _ if is_segment(name) => Self::of_segment(bytes, used(bytes)),
             Some(records) if last_part(name) == "tree" => Self::of_tree(bytes, records),
             _ if is_edit_log(name) => Self { older: vec![WATERMARK], ..Self::default() },
             _ => Self::default(),
@@ -100,15 +100,20 @@ impl Places {
         Self { hints: vec![all], ..Self::default() }
     }
 
+    /// Those of a file of the log, of which so many bytes were in use when it was synced last: what came then may be lost.
+    pub(super) fn of_unsynced(name: &str, bytes: &[u8], synced: usize) -> Self {
+        if is_tail(name) { Self::of_tail(bytes) } else { Self::of_segment(bytes, synced) }
+    }
+
     /// The last mark of a segment says no more than that all before it is there; but if it is lost together with that, nothing says so. A
-    /// segment that was only prepared says nothing.
-    fn of_segment(bytes: &[u8]) -> Self {
+    /// segment that was only prepared says nothing. So many bytes of it are synced.
+    fn of_segment(bytes: &[u8], synced: usize) -> Self {
         let (used, len) = (used(bytes), bytes.len());
-        let is_prepared = used <= SEGMENT_HEADER;
+        let is_prepared = synced <= SEGMENT_HEADER;
         let hint = match is_prepared {
-            true => 0..SEGMENT_FRONT.min(len),
+            true => 0..(used + MARK).max(SEGMENT_FRONT).min(len),
             // It may end with zeros.
-            false => used.saturating_sub(MARK)..(used + MARK).min(len),
+            false => synced.saturating_sub(MARK)..(used + MARK).min(len),
         };
         let rest = hint.end..len;
         let torn_with_sector = if is_prepared { Vec::new() } else { vec![hint.clone()] };
@@ -284,7 +289,7 @@ mod tests {
         let meanings = [0, 945, 946, 1053, 1054, 4095].map(|at| places.meaning(at));
         use Meaning::{Hint, Needed, Unused};
         assert_eq!(meanings, [Needed, Needed, Hint, Hint, Unused, Unused]);
-        assert!(!is_prepared_segment("log/000001.log", &segment));
+        assert!(!is_prepared_segment("log/000001.log", used(&segment)));
         assert_eq!(
             [0, 512, 1024, 1536].map(|at| places.can_sector_be_told(at)),
             [true, false, false, true]
@@ -292,9 +297,12 @@ mod tests {
         // Records that belong elsewhere may be told of as what a power cut has left.
         let misplaced = [0, 1053, 1054].map(|at| places.meaning_if_misplaced(at, 7));
         assert_eq!(misplaced, [Needed, Hint, Hint]);
+        // What was not synced may be lost.
+        let places = Places::of_unsynced("log/000001.log", &segment, 800);
+        assert_eq!([745, 746, 1000].map(|at| places.meaning(at)), [Needed, Hint, Hint]);
         segment[SEGMENT_HEADER..].fill(0);
-        assert!(is_prepared_segment("log/000001.log", &segment));
-        assert!(!is_prepared_segment("log/tail.log", &segment));
+        assert!(is_prepared_segment("log/000001.log", used(&segment)));
+        assert!(!is_prepared_segment("log/tail.log", used(&segment)));
         let places = Places::of("log/000001.log", &segment, None);
         assert_eq!([0, 511, 512].map(|at| places.meaning(at)), [Hint, Hint, Unused]);
         let table = Places::of("keyspaces/1/000001.table", &segment, Some(&Records::new()));

@@ -92,7 +92,7 @@ impl<'a> Plan<'a> {
     pub(super) fn new(seed: u64, samples: &'a [Sample], every: u64) -> Self {
         let (mut strata, mut whole) = (Vec::new(), Vec::new());
         for (number, sample) in samples.iter().enumerate() {
-            for file in 0..sample.files.len() {
+            for file in (0..sample.files.len()).filter(|&file| sample.is_damaged(file)) {
                 let of_file = strata_of(sample, file, &samples[..number], every.max(1));
                 strata.extend(of_file.into_iter().map(|(kind, numbers, every)| Stratum {
                     sample: number,
@@ -272,7 +272,8 @@ mod tests {
             samples.each_ref().map(|sample| sample.files.iter().map(flips_of).collect::<Vec<_>>());
         for case in Plan::new(3, &samples, 1).cases() {
             if let Damage::Bit(bit) = case.damage {
-                let sample = usize::from(case.sample.state == State::Unclosed);
+                let sample = State::ALL.iter().position(|&state| state == case.sample.state);
+                let sample = sample.unwrap();
                 flips[sample][case.file][bit as usize] += 1;
             }
         }

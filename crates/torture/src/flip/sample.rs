@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use turbidite::vfs::{Fs, MemoryFs};
 use turbidite::{Database, Durability, EngineKind, KeyspaceOptions, Policy};
 
-use super::examine::{self, Contents};
+use super::examine::{self, Contents, Wanted};
 use super::places::{self, Places};
 use super::{PAGE, State};
 use crate::setting::{Engines, Setting};
@@ -20,6 +20,8 @@ const APART: u32 = 90;
 const LARGE: usize = 5000;
 /// Bytes of the values of which the second does not fit the first segment of the log.
 const HUGE: usize = 69_000;
+/// So many commits are not synced, where there are some.
+const UNSYNCED: usize = 5;
 /// What waits longer in the background than this does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -64,7 +66,7 @@ fn members(engines: Engines) -> impl Iterator<Item = &'static Member> {
 
 /// How many segments of the log are in use. If it is one, another one is prepared.
 fn segments(engines: Engines, state: State) -> usize {
-    if engines == Engines::All && state == State::Unclosed { 1 } else { 2 }
+    if engines == Engines::All && state != State::Closed { 1 } else { 2 }
 }
 
 /// What a keyspace is made of when it is opened for the `opening`th time.
@@ -91,7 +93,7 @@ pub(super) struct Sampled {
     pub(super) places: Places,
     /// How many bytes at its front are in use: the others are zeros.
     pub(super) used: usize,
-    /// Whether it is a segment of the log that no record has been written to.
+    /// Whether it is a segment of the log that no record has been written to, or none that is synced.
     pub(super) is_prepared: bool,
     /// What the file held before it was last written, as far as it is not longer now; nothing if it was written once.
     pub(super) earlier: Vec<u8>,
@@ -125,6 +127,8 @@ pub(super) struct Sample {
     pub(super) state: State,
     pub(super) fs: MemoryFs,
     pub(super) contents: Contents,
+    /// What they held before each of the last commits, if those were not synced, the newest first.
+    pub(super) before: Vec<Contents>,
     /// All but the lock, which holds nothing, by name.
     pub(super) files: Vec<Sampled>,
 }
@@ -132,24 +136,28 @@ pub(super) struct Sample {
 impl Sample {
     pub(super) fn new(setting: Setting, state: State) -> Self {
         let made = |seed| simulated(seed, || Maker::make(setting, state));
-        let (fs, contents, mut versions) = made(setting.seed);
+        let Made { fs, contents, before, mut versions, synced } = made(setting.seed);
         // Another order of threads, and another identity; sizes that are the same, or files would have other names.
         let mut seeds = (0_u32..).map(|number| choices::mix(setting.seed, ("another", number)));
         let history = |seed| (is_small(seed), is_killed(seed));
         let another = seeds.find(|&seed| history(seed) == history(setting.seed));
-        let mut others = files_of(&made(another.expect("a quarter of all are")).0);
+        let mut others = files_of(&made(another.expect("a quarter of all are")).fs);
         let files = files_of(&fs).into_iter().map(|(name, bytes)| {
             let records = members(setting.engines).zip(1..).find_map(|(member, id)| {
                 let is_in = name.starts_with(&format!("keyspaces/{id}/"));
                 if is_in { contents.get(member.name) } else { None }
             });
-            let places = Places::of(&name, &bytes, records);
+            let places = match synced.get(&name) {
+                Some(&synced) => Places::of_unsynced(&name, &bytes, synced),
+                None => Places::of(&name, &bytes, records),
+            };
             let foreign = others.iter_mut().find(|other| other.0 == name);
             let foreign = foreign.map(|other| std::mem::take(&mut other.1));
             let mut versions = versions.remove(&name).unwrap_or_default().into_iter();
             let earlier = versions.rfind(|version| *version != bytes).unwrap_or_default();
-            let is_prepared = places::is_prepared_segment(&name, &bytes);
             let (path, used) = (Path::new(history::PATH).join(&name), places::used(&bytes));
+            let synced = synced.get(&name).copied().unwrap_or(used);
+            let is_prepared = places::is_prepared_segment(&name, synced);
             Sampled { name, path, bytes, places, used, is_prepared, earlier, foreign }
         });
         let files = files.collect();
@@ -159,7 +167,17 @@ impl Sample {
                 fs.write_file(Path::new(&path), b"leftover").expect("there is room");
             }
         }
-        Self { setting, state, fs, contents, files }
+        Self { setting, state, fs, contents, before, files }
+    }
+
+    /// What all keyspaces together may hold: all, or what was there before some of the commits that were not synced.
+    pub(super) fn wanted(&self) -> Vec<Wanted> {
+        std::iter::once(&self.contents).chain(&self.before).map(examine::wanted).collect()
+    }
+
+    /// Whether a file is to be damaged: those of the log alone if it is they that the state is about.
+    pub(super) fn is_damaged(&self, file: usize) -> bool {
+        self.state != State::Unsynced || is_of_log(&self.files[file].name)
     }
 
     /// How many bytes of its files are in use.
@@ -177,6 +195,10 @@ impl Sample {
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.files.iter().position(|file| file.name == name)
     }
+}
+
+fn is_of_log(name: &str) -> bool {
+    name.starts_with("log/")
 }
 
 /// The files of the database but the lock, with their bytes, by name.
@@ -197,6 +219,8 @@ struct Maker {
     contents: Contents,
     dice: Dice,
     versions: Versions,
+    before: Vec<Contents>,
+    synced: Synced,
     /// What is asked for each commit.
     durability: Durability,
 }
@@ -209,13 +233,26 @@ fn is_killed(seed: u64) -> bool {
 /// The last two versions of each file, by name.
 type Versions = BTreeMap<String, VecDeque<Vec<u8>>>;
 
+/// How many bytes of each file of the log were in use when it was synced last, if there are others.
+type Synced = BTreeMap<String, usize>;
+
+/// What was made.
+struct Made {
+    fs: MemoryFs,
+    contents: Contents,
+    before: Vec<Contents>,
+    versions: Versions,
+    synced: Synced,
+}
+
 impl Maker {
-    fn make(setting: Setting, state: State) -> (MemoryFs, Contents, Versions) {
+    fn make(setting: Setting, state: State) -> Made {
         let (fs, dice) = (MemoryFs::new(), Dice::new(setting.seed));
         let db = Some(open(setting, &fs, 0));
-        let (contents, versions) = Default::default();
+        let (contents, versions, before, synced) = Default::default();
         let durability = Durability::Sync;
-        let mut maker = Self { setting, fs, db, contents, dice, versions, durability };
+        let mut maker =
+            Self { setting, fs, db, contents, dice, versions, before, synced, durability };
         maker.work(state);
         let fs = match state {
             State::Closed => {
@@ -226,8 +263,24 @@ impl Maker {
                 maker.fs.clone()
             }
             State::Unclosed => maker.fs.fork(),
+            State::Unsynced => {
+                maker.put_unsynced();
+                maker.fs.fork()
+            }
         };
-        (fs, maker.contents, maker.versions)
+        let Self { contents, before, versions, synced, .. } = maker;
+        Made { fs, contents, before, versions, synced }
+    }
+
+    /// Commits that only the log has, and not for certain.
+    fn put_unsynced(&mut self) {
+        let files = files_of(&self.fs).into_iter().filter(|(name, _)| is_of_log(name));
+        self.synced = files.map(|(name, bytes)| (name, places::used(&bytes))).collect();
+        self.durability = Durability::Os;
+        for number in 0..UNSYNCED {
+            self.before.insert(0, self.contents.clone());
+            self.put_small(&LOGGED, 24 + 4 * number);
+        }
     }
 
     /// Keeps what files hold now.
@@ -430,7 +483,10 @@ fn open(setting: Setting, fs: &MemoryFs, opening: u64) -> Database {
 /// Waits until the segment of the log that is prepared in the background is whole.
 fn wait_for_spare(fs: &MemoryFs) {
     let begun = Instant::now();
-    while !files_of(fs).iter().any(|(name, bytes)| places::is_prepared_segment(name, bytes)) {
+    while !files_of(fs)
+        .iter()
+        .any(|(name, bytes)| places::is_prepared_segment(name, places::used(bytes)))
+    {
         assert!(begun.elapsed() < PATIENCE, "no segment of the log is prepared");
         // A simulation has other threads go on at some of the calls to the file system.
         (0..200).for_each(|_| drop(fs.kind(Path::new(history::PATH))));
@@ -474,7 +530,7 @@ mod tests {
                         "{engines}: no {kind} in {kinds:?}"
                     );
                 }
-                assert_eq!(kinds.iter().any(|kind| kind == "tail.log"), state == State::Unclosed);
+                assert_eq!(kinds.iter().any(|kind| kind == "tail.log"), state != State::Closed);
                 let logs = sample.files.iter().filter(|file| file.kind() == ".log");
                 let (prepared, used): (Vec<_>, Vec<_>) = logs.partition(|file| file.is_prepared);
                 let wanted = segments(sample.setting.engines, state);
@@ -484,7 +540,7 @@ mod tests {
                 let (fewer, more) = match state {
                     _ if !is_hash => (0, 0),
                     State::Closed => (1, 0),
-                    State::Unclosed => (0, 1),
+                    State::Unclosed | State::Unsynced => (0, 1),
                 };
                 let there = (used.len(), prepared.len());
                 assert!(

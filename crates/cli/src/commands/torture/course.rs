@@ -72,6 +72,14 @@ impl Course {
         minutes("--minutes", self.minutes.unwrap_or(default))
     }
 
+    /// An error that says what to do if a number of seeds is asked for, of which the mode knows nothing.
+    pub(super) fn expect_no_seeds(&self, instead: &str) -> Result<()> {
+        match self.seeds {
+            Some(_) => Err(Failure::usage(format!("--seeds is not for this mode: {instead}"))),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn engines(&self) -> Result<Engines> {
         self.engine.parse().map_err(usage)
     }

@@ -139,7 +139,7 @@ impl Faults {
 
 /// Damage every bit of every file of a small database, and see whether anybody believes it
 ///
-/// Each seed is another database, closed, and as its files are while it is open. Bits and bytes are flipped, files cut off, removed, swapped with each other and with
+/// Each seed is another database, closed, as its files are while it is open, and with commits at the end of its log that were not synced. Bits and bytes are flipped, files cut off, removed, swapped with each other and with
 /// those of another database, sectors are lost, garbage, or those of another place. Each answer must be right or an error, also when the database was written to and
 /// compacted, an opening that fails changes nothing, and `verify` must tell of all damage but where nothing depends on it. Cases are damaged databases.
 #[derive(Args, Debug)]

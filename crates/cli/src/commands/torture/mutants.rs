@@ -72,7 +72,10 @@ impl Hunted {
         }
         match by {
             Some(by) => format!("{bug}: caught by {by} after {seconds:.1} s: {problem}"),
-            None => format!("{bug}: not caught in {cases} cases, {seconds:.1} s"),
+            None if problem.is_empty() => {
+                format!("{bug}: not caught in {cases} cases, {seconds:.1} s")
+            }
+            None => format!("{bug}: not caught in {seconds:.1} s: {problem}"),
         }
     }
 }
@@ -80,6 +83,7 @@ impl Hunted {
 impl Mutants {
     pub(super) fn run(&self) -> Result<()> {
         let time = self.course.time(MINUTES)?;
+        self.course.expect_no_seeds("a bug is hunted until it is caught: give --minutes")?;
         // What is wrong with them is told before anything is hunted.
         (_, _) = (self.course.engines()?, self.course.layers()?);
         let all = planting::names()?;
@@ -94,7 +98,7 @@ impl Mutants {
         let mut hunted = vec![Hunted { bug: NONE.into(), ..Hunted::default() }];
         let control = (time / CONTROL_PART).clamp(*CONTROL.start(), *CONTROL.end());
         hunted[0] = self.hunt(&hunted[0], control, 0)?;
-        if hunted[0].by.is_some() {
+        if !hunted[0].problem.is_empty() || hunted[0].by.is_some() {
             anstream::eprintln!("turbidite: without any bug: {}", hunted[0].problem);
             return self.tell(&hunted, begun.elapsed());
         }
@@ -153,9 +157,8 @@ impl Mutants {
             Some(by) => (Some(by), format!("{}: {}", told["case"], told["problem"])),
             None if hangs => (Some("a hang"), String::new()),
             None if has_crashed(status) => (Some("a crash"), status.to_string()),
-            None if !status.success() => {
-                return Err(Failure::usage(format!("the hunt for {bug} ended with {status}")));
-            }
+            // What was found of the others counts all the same.
+            None if !status.success() => (None, format!("the hunt ended with {status}")),
             None => (None, String::new()),
         };
         let doubt = match by {
@@ -198,7 +201,8 @@ impl Mutants {
         let survivors = bugs.iter().filter(|one| one.by.is_none()).count();
         let doubts = bugs.iter().filter(|one| one.doubt.is_some()).count();
         let caught = bugs.len() - survivors - doubts;
-        let violations = survivors + doubts + usize::from(control.by.is_some());
+        let violations =
+            survivors + doubts + usize::from(control.by.is_some() || !control.problem.is_empty());
         let mut out = output::stdout();
         if self.course.figures.json {
             let each = bugs.iter().map(|one| {
