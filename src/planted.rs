@@ -92,7 +92,8 @@ bugs! {
     /// Writes are published when they are in the log, and applied after that, so that a snapshot may see a part of a batch.
     /// Seen by: linear.
     PublishBeforeApply,
-    /// Writes are applied and published before they are in the log, and stay so if that refuses them. Seen by: faults.
+    /// A write is applied and published before the log has taken it, and stays so if that finds no space for it. Seen by: faults, on a disk
+    /// that stays full.
     PublishBeforeLog,
     /// A batch is two records in the log. Seen by: crash.
     SplitBatch,

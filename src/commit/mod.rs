@@ -404,22 +404,6 @@ impl Committer {
         let asked = own.into_iter().zip(&own_first).chain(group.zip(&firsts));
         let appended = asked.filter(|(_, first)| first.is_ok()).map(|(asked, _)| asked);
         let durability = appended.filter_map(|(writes, asked)| effective(asked, &writes)).max();
-        let apply = || {
-            if let (Some((writes, _)), Some(Ok(first))) = (&own, &own_first) {
-                writes.apply(*first);
-            }
-            for (other, first) in queued.iter().zip(&firsts) {
-                if let Ok(first) = first
-                    && !planted(Bug::ForgetQueuedWrite)
-                {
-                    Writes::Many(&other.writes).apply(*first);
-                }
-            }
-        };
-        if planted(Bug::PublishBeforeLog) {
-            apply();
-            self.visibility.publish(pen.last);
-        }
         if let Err(error) = self.write_group(pen, durability) {
             for other in &queued {
                 let is_hidden = planted(Bug::AcknowledgeForLeader);
@@ -430,8 +414,15 @@ impl Committer {
         if planted(Bug::PublishBeforeApply) {
             self.visibility.publish(pen.last);
         }
-        if !planted(Bug::PublishBeforeLog) {
-            apply();
+        if let (Some((writes, _)), Some(Ok(first))) = (&own, &own_first) {
+            writes.apply(*first);
+        }
+        for (other, first) in queued.iter().zip(&firsts) {
+            if let Ok(first) = first
+                && !planted(Bug::ForgetQueuedWrite)
+            {
+                Writes::Many(&other.writes).apply(*first);
+            }
         }
         self.visibility.publish(pen.last);
         for (other, first) in queued.iter().zip(firsts) {
@@ -468,7 +459,13 @@ impl Committer {
             }
             .or_else(|error| match self.failed_append(error) {
                 Error::NoSpace { .. } if planted(Bug::AcknowledgeNoSpace) => Ok(()),
-                error => Err(error),
+                error => {
+                    if planted(Bug::PublishBeforeLog) {
+                        writes.apply(first);
+                        pen.last = last;
+                    }
+                    Err(error)
+                }
             })?;
         }
         pen.last = last;
