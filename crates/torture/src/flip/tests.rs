@@ -239,3 +239,21 @@ fn a_run_goes_on_for_as_long_as_it_is_to() {
     assert!(verdicts.iter().all(|&count| count > 0), "{verdicts:?}");
     assert!(report.counts["gone on with"] > 0 && report.fired["misplaced"] > 0, "{report:?}");
 }
+
+#[test]
+fn what_was_not_synced_may_be_lost_and_not_without_a_word() {
+    let sample = sample(EngineKind::Lsm, State::Unsynced);
+    let find = |is: &dyn Fn(&Sampled) -> bool| sample.files.iter().position(is).unwrap();
+    let segment = find(&|file| file.kind() == ".log" && !file.is_prepared);
+    let tail = find(&|file| places::is_tail(&file.name));
+    let lost = |file: usize, at: usize, lost, verdict| {
+        let case = Case { sample: &sample, file, damage: Damage::Byte(at as u64) };
+        case.judge_lost(lost, verdict).is_ok()
+    };
+    let end = sample.files[segment].used - 1;
+    assert!(lost(segment, end, 0, Verdict::Silent) && lost(segment, end, 5, Verdict::Dropped));
+    // The last one may look like nothing.
+    assert!(lost(segment, end, 1, Verdict::Silent) && !lost(segment, end, 2, Verdict::Silent));
+    assert!(!lost(segment, 70, 1, Verdict::Reported));
+    assert!(lost(tail, 70, 5, Verdict::Silent));
+}

@@ -41,7 +41,7 @@ pub(super) struct Course {
     /// The first seed
     #[arg(long, default_value_t = 1, value_name = "S")]
     pub(super) seed: u64,
-    /// End when so many seeds were tried as a whole, however long that takes; with --minutes what comes first
+    /// End when so many seeds were tried as a whole, however long that takes; with --minutes what comes first. Not for `mutants`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// The engine of all keyspaces: lsm, hash, btree, skip, or all for keyspaces on each of them
