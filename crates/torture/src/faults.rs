@@ -212,12 +212,12 @@ impl Trouble {
 
     /// Whether a call is refused as a whole for want of room, on the disk or in the table of open files, which leaves nothing unknown. What a sync
     /// has written is unknown, whatever it says; and where what was promised is written to a place that was reserved for it, as in the log, it
-    /// cannot be taken back.
+    /// cannot be taken back. Layers of whole blocks read there what is beside what they write, and then the write fails by the read.
     fn is_refusal_for_want(self) -> bool {
-        use Operation::{Create, List, Lock, Open, Sync, SyncDir, Write};
+        use Operation::{Create, List, Lock, Open, Read, Sync, SyncDir, Write};
         match self {
             Self::Call { operation: Sync | SyncDir, .. } => false,
-            Self::Call { operation: Write, files, .. } if !files.are_written_once() => false,
+            Self::Call { operation: Read | Write, files, .. } if !files.are_written_once() => false,
             Self::Call { operation, effect: Effect::Fail(errno), .. } => {
                 let opens = matches!(operation, Create | List | Lock | Open);
                 let is_too_many = opens && [Errno::Raw(23), Errno::Raw(24)].contains(&errno);
