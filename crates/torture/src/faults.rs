@@ -1648,6 +1648,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn want_of_space_poisons_where_a_promised_write_cannot_be_done_only() {
+        let blocks = Layer::Direct { block_size: 4096 };
+        let may_poison = |operation, files, layer| {
+            let effect = Effect::Fail(Errno::Raw(28));
+            let trouble = Trouble::Call { operation, after: 0, once: true, effect, files };
+            trouble.may_be_told_as(ErrorKind::Poisoned, layer)
+        };
+        let log = Files::named(".log").unwrap();
+        let table = Files::named(".table").unwrap();
+        for files in [Files::ANY, log] {
+            assert!(may_poison(Operation::Write, files, Layer::Positional));
+            // Beside what is written.
+            assert!(may_poison(Operation::Read, files, blocks));
+            assert!(!may_poison(Operation::Read, files, Layer::Positional));
+        }
+        for operation in [Operation::Read, Operation::Write] {
+            assert!(!may_poison(operation, table, blocks));
+        }
+        for operation in [Operation::Open, Operation::Create, Operation::Allocate] {
+            assert!(!may_poison(operation, Files::ANY, blocks));
+        }
+        assert!(may_poison(Operation::Sync, table, blocks));
+    }
+
     /// Those of bugs that are mended.
     #[test]
     fn cases_that_have_lost_something() {
