@@ -30,18 +30,18 @@ fn cut_everywhere(layer: Layer, step: usize) {
 
 #[test]
 fn every_power_cut_leaves_a_prefix_with_all_that_was_promised() {
-    cut_everywhere(Layer::Positional, 8);
-    cut_everywhere(Layer::Mmap, 24);
+    cut_everywhere(Layer::Positional, 2);
+    cut_everywhere(Layer::Mmap, 12);
 }
 
 #[test]
 fn power_cuts_while_whole_blocks_are_written_leave_a_prefix() {
-    cut_everywhere(Layer::Block { block_size: 4096 }, 24);
-    cut_everywhere(Layer::Direct { block_size: 4096 }, 24);
+    cut_everywhere(Layer::Block { block_size: 4096 }, 12);
+    cut_everywhere(Layer::Direct { block_size: 4096 }, 12);
 }
 
 #[test]
 fn power_cuts_while_pages_are_written_back_leave_a_prefix() {
-    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 24);
-    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 24);
+    cut_everywhere(Layer::BlockCache { block_size: 4096, pages: 16 }, 12);
+    cut_everywhere(Layer::DirectCache { block_size: 512, pages: 64 }, 12);
 }

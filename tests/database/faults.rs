@@ -28,7 +28,7 @@ fn fail_everywhere(layer: Layer, every: usize) {
 
 #[test]
 fn any_fault_loses_nothing_that_was_acknowledged() {
-    fail_everywhere(Layer::Mmap, 30);
+    fail_everywhere(Layer::Mmap, 10);
 }
 
 #[test]
