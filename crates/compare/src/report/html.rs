@@ -106,7 +106,7 @@ fn claims(page: &mut String, book: &Book) {
         put(
             page,
             format_args!(
-                "<li class=\"{class}\">{} <span class=\"soft\">(seed {})</span><br><span class=\"verdict\">{}</span>: {}.</li>",
+                "<li class=\"{class}\">{} <span class=\"soft\">(study {})</span><br><span class=\"verdict\">{}</span>: {}.</li>",
                 escape(claim.text),
                 claim.study,
                 verdict.name(),

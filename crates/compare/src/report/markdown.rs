@@ -23,7 +23,7 @@ pub(crate) fn page(book: &Book) -> (String, Vec<Plot>) {
     }
     put(&mut page, format_args!("\n{}\n\n## What the studies claim\n", words::READING));
     put(&mut page, format_args!("{}\n", judging::RULE));
-    put(&mut page, format_args!("| seed | claim | here |\n|---|---|---|"));
+    put(&mut page, format_args!("| study | claim | here |\n|---|---|---|"));
     for claim in &CLAIMS {
         let verdict = claim.verdict(book);
         let verdict = format!("**{}**: {}", verdict.name().to_lowercase(), verdict.figures());
