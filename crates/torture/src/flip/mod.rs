@@ -291,12 +291,15 @@ impl Case<'_> {
         }
     }
 
-    /// Whether so many of the last commits, which were not synced, could be lost. Nobody knows of those that only the tail has had, or a segment
-    /// with no others, and the very last one may not even look like one any more.
+    /// Whether so many of the last commits, which were not synced, could be lost. The very last one may not even look like one any more. Nobody
+    /// knows of those in the tail if it cannot be read, or of those in a segment with no others; but one byte of the tail is one record, or
+    /// one of two headers.
     fn judge_lost(&self, lost: usize, verdict: Verdict) -> Result<(), String> {
         let file = self.file();
         let is_silent = verdict == Verdict::Silent;
-        let can_be_told = lost > 1 && !places::is_tail(&file.name) && !file.is_prepared;
+        let is_byte = matches!(self.damage, Damage::Bit(_) | Damage::Byte(_));
+        let is_unknown = file.is_prepared || places::is_tail(&file.name) && !is_byte;
+        let can_be_told = lost > 1 && !is_unknown;
         match self.meaning() {
             _ if lost == 0 => Ok(()),
             Meaning::Hint if !(is_silent && can_be_told) => Ok(()),

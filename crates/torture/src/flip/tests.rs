@@ -246,14 +246,19 @@ fn what_was_not_synced_may_be_lost_and_not_without_a_word() {
     let find = |is: &dyn Fn(&Sampled) -> bool| sample.files.iter().position(is).unwrap();
     let segment = find(&|file| file.kind() == ".log" && !file.is_prepared);
     let tail = find(&|file| places::is_tail(&file.name));
+    let lost_if = |damage, file: usize, lost, verdict| {
+        Case { sample: &sample, file, damage }.judge_lost(lost, verdict).is_ok()
+    };
     let lost = |file: usize, at: usize, lost, verdict| {
-        let case = Case { sample: &sample, file, damage: Damage::Byte(at as u64) };
-        case.judge_lost(lost, verdict).is_ok()
+        lost_if(Damage::Byte(at as u64), file, lost, verdict)
     };
     let end = sample.files[segment].used - 1;
     assert!(lost(segment, end, 0, Verdict::Silent) && lost(segment, end, 5, Verdict::Dropped));
     // The last one may look like nothing.
     assert!(lost(segment, end, 1, Verdict::Silent) && !lost(segment, end, 2, Verdict::Silent));
     assert!(!lost(segment, 70, 1, Verdict::Reported));
-    assert!(lost(tail, 70, 5, Verdict::Silent));
+    // A byte of the tail is one record: those behind it are seen. But what cannot be read is not known to be there.
+    assert!(lost(tail, 70, 1, Verdict::Silent) && !lost(tail, 70, 2, Verdict::Silent));
+    assert!(lost(tail, 70, 5, Verdict::Dropped));
+    assert!(lost_if(Damage::Missing, tail, 5, Verdict::Silent));
 }

@@ -35,7 +35,7 @@ const MINUTES: f64 = 1.0;
 /// How long, and with what.
 #[derive(Args, Debug)]
 pub(super) struct Course {
-    /// Go on with the next seed until so many minutes are over; one is begun at least. If it is not given: 1, for `mutants` 30
+    /// Go on with the next seed until so many minutes are over; one is begun at least. If it is not given: 1, for `mutants` 60
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
     /// The first seed

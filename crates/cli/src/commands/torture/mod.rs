@@ -146,7 +146,7 @@ impl Faults {
 struct Flip {
     #[command(flatten)]
     course: Course,
-    /// Flip one bit in so many, others with each seed; 1 is all of them
+    /// Flip one bit in so many, others with each seed; 1 is all that are in use
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
 }

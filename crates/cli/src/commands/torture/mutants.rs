@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 
 /// How long it lasts if nothing is said.
-const MINUTES: f64 = 30.0;
+const MINUTES: f64 = 60.0;
 /// What one hunt has at least.
 const LEAST: Duration = Duration::from_secs(5);
 /// What the one without any bug has: a part of all the time, but so much that each mode has its turn, and no more than enough.
