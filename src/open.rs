@@ -36,7 +36,7 @@ use crate::stats::RecoveryReport;
 use crate::sync::{Mutex, MutexGuard};
 use crate::throttle::Throttle;
 use crate::vfs::{
-    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PageCacheStats, PathKind,
+    Access, BatchReader, Fs, Layer, LayeredFs, LockGuard, PROBE, PageCacheStats, PathKind,
     remove_leftover, remove_remade,
 };
 use crate::workers::Workers;
@@ -44,8 +44,6 @@ use crate::workers::Workers;
 const LOCK: &str = "lock";
 const LOG: &str = "log";
 const KEYSPACES: &str = "keyspaces";
-/// There only while a file layer is tried out.
-const PROBE: &str = "probe";
 
 /// What the engines of a database share.
 pub(crate) struct Shared {
@@ -268,6 +266,15 @@ impl Shared {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All directories of a database with these keyspaces.
+    fn dirs(&self, ids: impl Iterator<Item = u32>) -> Vec<PathBuf> {
+        let keyspaces = self.path.join(KEYSPACES);
+        let of_keyspaces = ids.map(|id| keyspaces.join(id.to_string()));
+        let mut dirs: Vec<_> = of_keyspaces.collect();
+        dirs.extend([keyspaces, self.path.join(LOG), self.path.clone()]);
+        dirs
+    }
+
     /// Makes the directory of keyspace `id` durable in the one above it.
     pub(crate) fn sync_keyspaces(&self) -> Result<()> {
         if planted(Bug::SkipKeyspaceNamesSync) {
@@ -393,8 +400,9 @@ fn recover(
     let mut catalog = if options.read_only {
         found.read_only()
     } else {
-        // Left behind by a crash, when files were reached in another way.
-        remove_leftover(&*shared.fs, &shared.path.join(PROBE))?;
+        // Left behind by a crash.
+        let dirs = shared.dirs(targets.iter().map(|(_, target)| target.id));
+        dirs.into_iter().try_for_each(|dir| remove_leftover(&*shared.fs, &dir.join(PROBE)))?;
         let catalog = found.open(Arc::clone(&shared.fs), &shared.path)?;
         targets.iter().try_for_each(|(_, target)| target.engine.make_writable())?;
         catalog

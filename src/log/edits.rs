@@ -38,7 +38,7 @@ use crate::base::{checksum, hash};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::much;
-use crate::vfs::{Access, File, Fs, Layer, is_too_many_open};
+use crate::vfs::{Access, File, Fs, Layer, change_names, is_too_many_open};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
 const HEADER: usize = 64;
@@ -137,9 +137,12 @@ impl EditLog {
         file.write_at(found.synced, &found.unsynced)?;
         let superseded = |file: &String| number_of(name, file).is_some_and(|it| it < found.number);
         if fs.list(dir)?.iter().any(superseded) {
-            // The sync that was to make this file's name safe has not succeeded, or was not reached. If it has failed, the system may take the
-            // name for written, and no later sync writes names that have not changed since.
-            change_names(&*fs, &found.path.with_extension("tmp"))?;
+            // The sync that was to make this file's name safe has not succeeded, or was not reached.
+            match change_names(&*fs, &found.path.with_extension("tmp")) {
+                // Where there is no room for a name, it is left out.
+                Err(Error::NoSpace { .. }) => {}
+                changed => changed?,
+            }
         }
         if !planted(Bug::SkipEditsRecoverySync) {
             file.sync()?;
@@ -331,19 +334,6 @@ impl EditLog {
             snapshot_len,
             failed: None,
         })
-    }
-}
-
-/// Removes a file that an interrupted roll has left, or makes one that is no more than a name, and removes that. Where there is no room
-/// for a name, it is left out.
-fn change_names(fs: &dyn Fs, path: &Path) -> Result<()> {
-    if fs.kind(path)?.is_some() {
-        return fs.remove(path);
-    }
-    match fs.create(path, Layer::Positional) {
-        Ok(_) => fs.remove(path),
-        Err(Error::NoSpace { .. }) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -10,16 +10,17 @@
 //!
 //! What blocks and pages hold back can be kept from files that are not ours any more: see [`revoke`](LayeredFs::revoke).
 //!
-//! Thread safety: one lock, held for a moment, around which page caches there are. Invariants: files keep the cache they were
+//! Thread safety: one lock, held for a moment, around which page caches there are; one for each directory while it is synced. Invariants: files keep the cache they were
 //! opened with; of the caches that live, only that of the layer which is kept lives without files.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::block::BlockFile;
 use super::pages::{PageCache, PageCacheStats, PagedFile};
 use super::revocable::{RevocableFile, Right};
-use super::{Access, File, Fs, IoStats, Layer, LockGuard, PathKind};
+use super::{Access, File, Fs, IoStats, Layer, LockGuard, PROBE, PathKind, change_names};
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -32,6 +33,8 @@ pub struct LayeredFs {
     inner: Arc<dyn Fs>,
     caches: Mutex<Caches>,
     right: Arc<Right>,
+    /// Of each directory that was synced, whether the last sync has failed.
+    failed_syncs: Mutex<HashMap<PathBuf, Arc<Mutex<bool>>>>,
 }
 
 /// The page cache that is kept, those that others were opened with, and what earlier ones have done.
@@ -85,7 +88,8 @@ impl LayeredFs {
     /// All layers over `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Fs>) -> Self {
-        Self { inner, caches: Mutex::default(), right: Arc::default() }
+        let (caches, failed_syncs) = (Mutex::default(), Mutex::default());
+        Self { inner, caches, right: Arc::default(), failed_syncs }
     }
 
     /// From now on no file is made, removed or renamed through it, and nothing that blocks or pages hold back reaches one that was opened
@@ -110,7 +114,7 @@ impl LayeredFs {
     }
 
     fn caches(&self) -> MutexGuard<'_, Caches> {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.caches)
     }
 
     /// The file of `layer`, `open` being how the inner file system is asked for one.
@@ -148,6 +152,10 @@ impl LayeredFs {
     }
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Fs for LayeredFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         self.layered(layer, access, |raw| self.inner.open(path, access, raw))
@@ -172,6 +180,7 @@ impl Fs for LayeredFs {
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
+        locked(&self.failed_syncs).remove(path);
         self.inner.remove_dir(path)
     }
 
@@ -183,8 +192,22 @@ impl Fs for LayeredFs {
         self.inner.kind(path)
     }
 
+    /// One at a time for each directory. One that fails may take with it the names that others have changed, and the next one would say that they are
+    /// safe: so that one changes a name first, with which all are written again.
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.sync_dir(dir)
+        let mut failed_syncs = locked(&self.failed_syncs);
+        let state = match failed_syncs.get(dir) {
+            Some(state) => Arc::clone(state),
+            None => Arc::clone(failed_syncs.entry(dir.to_path_buf()).or_default()),
+        };
+        drop(failed_syncs);
+        let mut has_failed = locked(&state);
+        if *has_failed {
+            change_names(self, &dir.join(PROBE))?;
+        }
+        let synced = self.inner.sync_dir(dir);
+        *has_failed = synced.is_err();
+        synced
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -201,5 +224,37 @@ impl Fs for LayeredFs {
 
     fn stats(&self) -> IoStats {
         self.inner.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::vfs::{Errno, MemoryFs, PowerCut};
+
+    /// Two make files in one directory, and the sync of one fails.
+    #[test]
+    fn a_failed_sync_of_a_directory_takes_nobody_elses_names_with_it() {
+        let memory = MemoryFs::traced();
+        let fs = LayeredFs::new(Arc::new(memory.clone()));
+        let (dir, name) = (Path::new("/dir"), Path::new("/dir/name"));
+        fs.create_dir(dir).unwrap();
+        fs.sync_dir(Path::new("/")).unwrap();
+        let is_safe = || {
+            let image = memory.image(memory.operations(), PowerCut::DropUnsynced);
+            image.kind(name).unwrap().is_some()
+        };
+        fs.create(name, Layer::Positional).unwrap();
+        memory.lose_dir_sync_after(0, Errno::Raw(5));
+        assert_eq!(fs.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
+        assert!(!is_safe());
+        // Where names cannot be changed it is not said that they are safe.
+        memory.set_read_only(true);
+        assert!(fs.sync_dir(dir).is_err());
+        memory.set_read_only(false);
+        fs.sync_dir(dir).unwrap();
+        assert!(is_safe());
+        assert_eq!(fs.list(dir).unwrap(), ["name"]);
     }
 }

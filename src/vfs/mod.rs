@@ -162,6 +162,19 @@ pub(crate) fn remove_leftover(fs: &dyn Fs, path: &Path) -> Result<()> {
     }
 }
 
+/// The name of a file that is there for a moment only: while a layer is tried out, or names are changed.
+pub(crate) const PROBE: &str = "probe";
+
+/// Changes the names of a directory, and leaves them as they are: removes the file at `path`, which nobody needs, or makes one that is no more than
+/// a name, and removes that. If a sync of the directory has failed, the system may take its names for written, and no later sync writes what has
+/// not changed since.
+pub(crate) fn change_names(fs: &dyn Fs, path: &Path) -> Result<()> {
+    if fs.kind(path)?.is_none() {
+        fs.create(path, Layer::Positional)?;
+    }
+    fs.remove(path)
+}
+
 /// Removes an empty directory that is made anew at once. If the sync of its name has failed, the system may take the name for written, and no
 /// later sync writes what has not changed since. A link, or what another file system is mounted on, stays.
 pub(crate) fn remove_remade(fs: &dyn Fs, dir: &Path) -> Result<()> {
