@@ -69,6 +69,8 @@ bugs! {
     SaySafeNowhere,
     /// What recovery reads of the log once more is written over what is there, however it was read. Seen by: faults, over positional files.
     RewriteUnchecked,
+    /// Recovery does not look again at what follows the end of the log before it goes on there. Seen by: faults, over positional files.
+    TrustFirstLook,
     /// What is read of a manifest or of the catalog is not synced before anything is built on it. Seen by: faults.
     SkipEditsRecoverySync,
     /// Writes that come while the log is synced count as synced, too. Seen by: crash.

@@ -33,7 +33,7 @@ use crate::base::{Seqno, varint};
 use crate::error::{Error, Result};
 use crate::options::RecoveryMode;
 use crate::planted::{Bug, planted};
-use crate::vfs::{Access, Fs, Layer, View};
+use crate::vfs::{Access, Fs, Layer, PROBE, View};
 
 /// More than a segment's header and link take.
 const FRONT: u64 = 512;
@@ -222,7 +222,8 @@ impl Log {
     /// Whether there are writes in any segment in `dir`, or anything but segments of this database.
     pub(crate) fn has_writes(fs: &dyn Fs, dir: &Path, database: u64) -> Result<bool> {
         let tail = tail::Left::read(fs, dir, database)?;
-        for name in fs.list(dir)?.iter().filter(|name| !tail::is_tail(name)) {
+        let is_segment = |name: &&String| !tail::is_tail(name) && *name != PROBE;
+        for name in fs.list(dir)?.iter().filter(is_segment) {
             let Some(number) = segment::number_of(name) else { return Ok(true) };
             let path = segment::path(dir, number);
             let file = fs.open(&path, Access::Read, Layer::Positional)?;
@@ -248,6 +249,7 @@ impl Log {
     /// built on it before it is safe. What is not known to have been synced is written again, because after
     /// a failed sync the system may think it written. The tail, which is not needed any more then, is removed.
     pub(crate) fn sync(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
+        self.look_again(fs, dir)?;
         for read in &self.found.chain {
             let known = &self.segments[&read.number];
             let is_synced = read.before < self.found.synced
@@ -269,6 +271,49 @@ impl Log {
         }
         tail::remove(fs, dir)?;
         fs.sync_dir(dir)
+    }
+
+    /// Whether the log still ends where it did when it was read first, or else an error. What could not be read then would be written over; or, where it is
+    /// left, a later recovery would take it up again, in the place of what is written from now on.
+    fn look_again(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
+        if planted(Bug::TrustFirstLook) {
+            return Ok(());
+        }
+        let &ReadSegment { number, end, last, .. } = self.found.end();
+        let tail = tail::Left::read(fs, dir, self.database)?;
+        let again = read_fronts(fs, dir, (self.database, number), tail)?;
+        let goes_on = match again.segments.get(&number) {
+            Some(known) => again.goes_on(fs, number, known, end, last)?,
+            None => true,
+        };
+        if goes_on || following(&again.segments, number, end, last).is_some() {
+            let what = "what follows in the log could not be read a moment ago; nothing was changed: open the database again";
+            return Err(Error::corruption(&segment::path(dir, number), end, what));
+        }
+        Ok(())
+    }
+
+    /// Whether a record at `end` of a segment follows the write `last`, as step 2 would take it.
+    fn goes_on(
+        &self,
+        fs: &dyn Fs,
+        number: u64,
+        known: &Known,
+        end: u64,
+        last: Seqno,
+    ) -> Result<bool> {
+        let identity = segment::identity(self.database, number);
+        let part = |len: usize| {
+            let to = end.saturating_add(len as u64).min(known.len);
+            self.last_read.part(fs, number, known, end.min(to)..to)
+        };
+        let Some(len) = record::len_of_part(&part(record::HEADER)?, identity) else {
+            return Ok(false);
+        };
+        let bytes = part(len)?;
+        let record = record::parse_part(&bytes, end, identity);
+        let fields = record.as_ref().and_then(fields);
+        Ok(fields.is_some_and(|fields| fields.previous == last && fields.synced <= last))
     }
 
     /// Whether these bytes of a segment, from `from` on, are as whole as they were when the log was read first. If not, they would take the place of the
@@ -373,13 +418,7 @@ impl Log {
                 is_promised,
                 version,
             });
-            let follows = |link: &Link| {
-                (link.previous, link.previous_end, link.previous_last) == (number, end, last)
-            };
-            let mut later = self.segments.range((Bound::Excluded(number), Bound::Unbounded));
-            let next =
-                later.find_map(|(&number, other)| Some((number, other.link.filter(follows)?)));
-            let Some((next, link)) = next else { break };
+            let Some((next, link)) = following(&self.segments, number, end, last) else { break };
             number = next;
             end = SEGMENT_HEADER + link.len;
             (before, last) = (link.last, link.last);
@@ -475,6 +514,19 @@ fn read_fronts(
         segments.insert(number, Known { path, len, capacity, version, link, completed });
     }
     Ok(Log { database, segments, last_read: LastRead::default(), found })
+}
+
+/// Step 3: the segment that is linked to the end of segment `number`, whose last write is `last`.
+fn following(
+    segments: &BTreeMap<u64, Known>,
+    number: u64,
+    end: u64,
+    last: Seqno,
+) -> Option<(u64, Link)> {
+    let follows =
+        |link: &Link| (link.previous, link.previous_end, link.previous_last) == (number, end, last);
+    let mut later = segments.range((Bound::Excluded(number), Bound::Unbounded));
+    later.find_map(|(&number, known)| Some((number, known.link.filter(follows)?)))
 }
 
 /// The error of a segment that reads differently the second time.

@@ -111,6 +111,12 @@ pub(crate) fn parse_part(bytes: &[u8], offset: u64, identity: u64) -> Option<Rec
     Some(Record { kind, seqno: word(16) >> 8, payload: &record[HEADER..] })
 }
 
+/// The length of the record whose header `bytes` begin with, if it claims to be one of the file with `identity`.
+pub(super) fn len_of_part(bytes: &[u8], identity: u64) -> Option<usize> {
+    let header: &[u8; HEADER] = bytes.first_chunk()?;
+    (header[8..16] == identity.to_le_bytes()).then(|| claimed_len(header))
+}
+
 /// What lies behind the end of the valid records of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Remains {
@@ -167,9 +173,15 @@ pub(super) fn traces(
 
 /// The bytes whose checksum is looked at for the record that may be at `offset`.
 fn claimed(file: &[u8], offset: usize) -> usize {
-    let length = |bytes: &[u8; 4]| HEADER.saturating_add(u32::from_le_bytes(*bytes) as usize);
-    let claimed = file.get(offset + 4..).and_then(|rest| rest.first_chunk()).map_or(0, length);
+    let header = file.get(offset..).and_then(|rest| rest.first_chunk());
+    let claimed = header.map_or(0, claimed_len);
     if claimed <= file.len() - offset { claimed } else { 0 }
+}
+
+/// How long the record with this header says that it is.
+fn claimed_len(header: &[u8; HEADER]) -> usize {
+    let payload = header[4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    HEADER.saturating_add(payload as usize)
 }
 
 /// Where `pattern` first occurs in `bytes`.

@@ -504,13 +504,17 @@ pub(crate) fn identity(database: u64, number: u64) -> u64 {
 
 /// The path of segment `number`.
 pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("{number:06}.log"))
+    dir.join(name_of(number))
 }
 
-/// The number in a segment's file name.
+fn name_of(number: u64) -> String {
+    format!("{number:06}.log")
+}
+
+/// The number in a segment's file name, if it is the name of that segment.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".log")?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    let number = name.strip_suffix(".log")?.parse().ok()?;
+    (name == name_of(number)).then_some(number)
 }
 
 /// The first sector of a new segment: its header, and zeros over the link of the file's earlier life.

@@ -397,8 +397,7 @@ impl Writer {
             return Ok(());
         }
         self.synced = point.last;
-        let promises = || point.left.iter().try_for_each(|left| promise(left, point.last));
-        unless_full(promises())?;
+        point.left.iter().try_for_each(|left| unless_full(promise(left, point.last)))?;
         self.left.drain(..point.left.len());
         self.mark()
     }

@@ -177,6 +177,11 @@ impl Trouble {
         matches!(self, Self::Call { effect: Effect::Stale, .. })
     }
 
+    /// Whether it comes once, and never again.
+    fn is_once(self) -> bool {
+        matches!(self, Self::Call { once: true, .. })
+    }
+
     /// Whether the errno, if there is one, says that there is no room.
     fn is_want_of_space(self) -> bool {
         let is_one = |errno| [Errno::Raw(28), Errno::Raw(122), Errno::Raw(27)].contains(&errno);
@@ -822,8 +827,9 @@ impl Run {
             assert!(there.is_ok(), "{name} is gone: {there:?} after {:#?}", self.told);
         }
         let promised = self.history.promised();
-        // Behind what was synced a damaged log ends where the damage is. No other damage takes anything away.
-        let is_damaged = self.damaged_reads_of_log() > self.damaged_before;
+        // Behind what was synced a damaged log ends where the damage is, if it is there when recovery looks again. No other damage takes anything away.
+        let stays = self.trouble.is_some_and(|trouble| !trouble.is_once());
+        let is_damaged = stays && self.damaged_reads_of_log() > self.damaged_before;
         let needed = match is_damaged {
             // Where the log is what it was before, it does not say what was synced since either.
             true if self.trouble.is_some_and(Trouble::is_staleness) => promised.needed_of_files(),
