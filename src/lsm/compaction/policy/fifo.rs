@@ -17,12 +17,16 @@ fn bytes_of(table: &Arc<TableFile>) -> u64 {
     table.meta.len + table.values.iter().map(|share| share.bytes).sum::<u64>()
 }
 
+/// All tables, the oldest first. Those that a flush has made are of one age: with ascending keys, the lowest are the oldest.
+pub(super) fn oldest_first(version: &Version) -> impl Iterator<Item = &Arc<TableFile>> {
+    version.runs().iter().rev().flat_map(Run::tables)
+}
+
 impl Policy for Fifo {
-    /// The oldest tables, as many as are too much; one stays whatever its size. Those that a flush has made are of one age: with
-    /// ascending keys, the lowest are the oldest.
+    /// The oldest tables, as many as are too much; one stays whatever its size.
     fn pick(&self, version: &Version, _shape: &Shape) -> Option<Choice> {
         let mut left: u64 = version.tables().map(bytes_of).sum();
-        let mut oldest = version.runs().iter().rev().flat_map(Run::tables).peekable();
+        let mut oldest = oldest_first(version).peekable();
         let mut inputs = Vec::new();
         while left > self.bytes
             && let Some(table) = oldest.next()

@@ -120,11 +120,15 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Whether all is among its tables that must be, whatever a policy that saw a part of `version` made of it: no table goes
-    /// below one that is older and has keys where it has some, or goes away before that; and what is merged has the place
+    /// below one that is older and has keys where it has some; no table goes away before all that are older; and what is merged has the place
     /// for itself.
     pub(crate) fn is_whole(&self, version: &Version) -> bool {
         let ids: HashSet<u64> = self.inputs.iter().map(|table| table.meta.id).collect();
         let is_input = |table: &Arc<TableFile>| ids.contains(&table.meta.id);
+        if self.work == Work::Drop {
+            // Also of those with other keys: of what is written the last part is to stay, without a gap.
+            return fifo::oldest_first(version).take(self.inputs.len()).all(is_input);
+        }
         let target = match self.into {
             Into::Merged => Place::merged(self.level),
             Into::Newest => Place { level: self.level, run: u64::MAX },
@@ -133,11 +137,7 @@ impl Choice {
         let runs = version.runs();
         let until = runs.partition_point(|run| run.place.age() <= target.age());
         let passes = |at: usize, table: &Arc<TableFile>| {
-            let between = match self.work {
-                Work::Drop => &runs[at + 1..],
-                _ if at < until => &runs[at + 1..until],
-                _ => &runs[until..at],
-            };
+            let between = if at < until { &runs[at + 1..until] } else { &runs[until..at] };
             let met = |run: &Run| {
                 run.overlapping(&table.meta.smallest, &table.meta.largest).iter().all(is_input)
             };
@@ -591,6 +591,38 @@ mod tests {
             .see(|held| next(&fifo::Fifo { bytes: 100 }, &version, &SHAPE, held))
             .map(|(choice, _)| ids(&choice));
         assert_eq!(dropped, Some(vec![3]));
+    }
+
+    /// A table of the oldest run may be at work for long, as when it is written anew for the values that it refers to.
+    #[test]
+    fn no_table_is_dropped_beside_an_older_one_that_stays() {
+        let rows: [Row; 4] = [
+            ((0, 9), 9, (b"m", b"n"), 100),
+            ((0, 7), 7, (b"g", b"h"), 100),
+            ((0, 3), 4, (b"d", b"e"), 100),
+            ((0, 3), 3, (b"a", b"b"), 100),
+        ];
+        let version = version(&rows);
+        let policy = fifo::Fifo { bytes: 250 };
+        let claims = Claims::new(CompactionLock::RangeLevel);
+        let dropped = || {
+            let next = claims.see(|held| next(&policy, &version, &SHAPE, held));
+            next.map(|(choice, _)| ids(&choice))
+        };
+        assert_eq!(dropped(), Some(vec![3, 4]));
+        for (work, into, busy, expected) in [
+            (Work::Merge, Into::Its(3), 3, None),
+            (Work::Drop, Into::Newest, 3, None),
+            (Work::Merge, Into::Its(3), 4, Some(vec![3])),
+            (Work::Merge, Into::Its(7), 7, Some(vec![3])),
+        ] {
+            let inputs = version.tables().filter(|table| table.meta.id == busy);
+            let choice = Choice { inputs: inputs.cloned().collect(), work, level: 0, into };
+            let claim = claims.claim(|_| Some(((), Wanted::by(&choice, &version)))).unwrap();
+            assert_eq!(dropped(), expected, "{work:?} of {busy}");
+            drop(claim);
+        }
+        assert_eq!(dropped(), Some(vec![3, 4]));
     }
 
     #[test]
