@@ -1055,6 +1055,31 @@ mod tests {
         guard
     }
 
+    /// Where there are several memtables, another thread writes for the flush.
+    #[test]
+    fn a_panic_beside_a_flush_poisons() {
+        for operation in [Operation::Write, Operation::Sync] {
+            let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+            let builder = Database::builder("/db").file_system(Arc::new(faults.clone()));
+            let db = builder.open().unwrap();
+            let keyspace = db.keyspace("main", KeyspaceOptions::lsm()).unwrap();
+            let guard = block_flushes(&db);
+            for key in ["a", "b"] {
+                keyspace.put(key, "v").unwrap();
+                db.inner.cut(keyspace.target()).unwrap();
+            }
+            let panic = Fault::new(operation, Effect::Panic);
+            faults.arm(Fault { name_contains: ".table".into(), ..panic });
+            drop(guard);
+            let is_poisoned = |done: Result<()>| done.unwrap_err().kind() == ErrorKind::Poisoned;
+            assert!(is_poisoned(keyspace.persist()));
+            assert_eq!(faults.fired(), 1);
+            assert!(is_poisoned(keyspace.put("c", "v")));
+            assert_eq!(keyspace.get("b").unwrap().unwrap(), "v");
+            assert!(is_poisoned(db.close()));
+        }
+    }
+
     /// Those that take loads, and what their files are called.
     fn loaded_engines() -> [(KeyspaceOptions, &'static str); 2] {
         [(KeyspaceOptions::skip(), "sorted"), (KeyspaceOptions::lsm(), "table")]

@@ -56,6 +56,10 @@ impl Earlier {
         self.states.is_empty()
     }
 
+    pub(super) fn states(&self) -> impl Iterator<Item = &State> {
+        self.states.iter().map(|before| &*before.state)
+    }
+
     /// Lets go of what no snapshot sees, and none will see, if it `may_go`. Until readers see this state, `held` must
     /// live: one that is taken of what is published now may look into the state before it.
     pub(super) fn forget(&mut self, held: &mut HeldStates<'_>, may_go: impl Fn(&State) -> bool) {

@@ -162,7 +162,12 @@ impl State {
         Ok(found)
     }
 
-    /// All tables that a reader may look into.
+    /// This one, and those that readers of before see.
+    pub(super) fn with_earlier(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.earlier.states())
+    }
+
+    /// All tables that a reader of this state may look into.
     pub(super) fn tables(&self) -> impl Iterator<Item = &Arc<TableFile>> {
         let loads = self.loads.iter().flat_map(|load| load.run.tables());
         loads.chain(self.version.tables())

@@ -11,7 +11,7 @@ use crate::contract::{Background, Context, Engine, Write};
 use crate::error::ErrorKind;
 use crate::options::KeyspaceOptions;
 use crate::sync::thread;
-use crate::vfs::{Effect, Fault, FaultFs, MemoryFs, Operation};
+use crate::vfs::{Effect, Fault, FaultFs, Layer, MemoryFs, Operation, Times};
 use crate::workers::Workers;
 
 struct Rig {
@@ -177,4 +177,39 @@ fn writers_that_wait_for_what_is_damaged_are_told() {
     let waited = rig.tree.wait_for_compactions();
     assert_eq!(waited.map_err(|error| error.kind()), Err(ErrorKind::Corruption));
     rig.tree.stop();
+}
+
+/// What is just being opened by the layer of before would keep the page cache, or the mapping, of that.
+#[test]
+fn what_is_opened_while_the_layer_changes_follows() {
+    for name in [".table", ".values"] {
+        let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+        let builder = crate::Database::builder("/db").file_system(Arc::new(faults.clone()));
+        let db = builder.memory_budget(8 << 20).open().unwrap();
+        let keyspace = db.keyspace("main", KeyspaceOptions::lsm().separate_values(100)).unwrap();
+        let value = [7; 1000];
+        keyspace.put("key", value).unwrap();
+        keyspace.persist().unwrap();
+        db.settle().unwrap();
+        let set_layer = |layer| keyspace.target().engine.set_layer(layer).unwrap();
+        set_layer(Layer::Mmap);
+        let slow = Fault::new(Operation::Open, Effect::Delay(Duration::from_millis(300)));
+        faults.arm(Fault { name_contains: name.into(), ..slow });
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| keyspace.get("key").unwrap());
+            while faults.fired() == 0 {
+                std::thread::yield_now();
+            }
+            set_layer(Layer::Positional);
+            reading.join().unwrap();
+        });
+        faults.disarm();
+        let seen = Fault::new(Operation::Open, Effect::Delay(Duration::ZERO));
+        faults.arm(Fault { name_contains: name.into(), times: Times::Always, ..seen });
+        let opened = faults.fired();
+        for _ in 0..2 {
+            assert_eq!(keyspace.get("key").unwrap().unwrap(), value);
+            assert_eq!(faults.fired(), opened + 1, "{name} is open as before");
+        }
+    }
 }

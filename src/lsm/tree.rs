@@ -403,8 +403,12 @@ impl Tree {
             aside: (frozen.len() > 1).then(|| Aside::new("turbidite-write")),
             stopped: &|| self.jobs.is_stopping(),
         };
-        let tables = write_tables(&mut cursor, &mut retention, |_| false, &mut output)?;
-        let Some(tables) = tables else { return Ok(()) };
+        let tables = write_tables(&mut cursor, &mut retention, |_| false, &mut output);
+        if let Err(error @ Error::Poisoned { .. }) = &tables {
+            // It ended by a panic, though in the thread that writes for it.
+            self.context.host.poison(error);
+        }
+        let Some(tables) = tables? else { return Ok(()) };
         let basis = state.basis();
         if let Err(error) = self.context.host.sync_log(last) {
             self.discard(&basis, &tables);
@@ -1030,9 +1034,10 @@ impl Engine for Tree {
 
     fn set_layer(&self, layer: Layer) -> Result<()> {
         *lock(&self.home.layer) = layer;
-        let state = self.state.load_full();
-        state.tables().for_each(|table| table.let_go());
-        state.version.values.files().for_each(|file| file.let_go());
+        for state in self.state.load_full().with_earlier() {
+            state.tables().for_each(|table| table.let_go());
+            state.version.values.files().for_each(|file| file.let_go());
+        }
         Ok(())
     }
 

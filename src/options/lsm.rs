@@ -315,7 +315,8 @@ pub enum Policy {
     },
     /// Nothing is merged. When tables, with the values kept apart from them, take more than so many bytes the oldest go, and what was in them is gone, but for
     /// snapshots that see it: for data of which only the newest count. Of tables that one flush has made, those with lower keys count as older, so that
-    /// keys that ascend go in their order. The newest table stays whatever its size, and
+    /// keys that ascend go in their order. A snapshot, or a range or cursor, that lives over a drop keeps what was in memory then, beside
+    /// the budget: a memtable for each drop with one that began since the last. The newest table stays whatever its size, and
     /// [`compact`](crate::Keyspace::compact) merges nothing.
     Fifo {
         /// The bytes that tables and their values may take.

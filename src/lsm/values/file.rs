@@ -95,8 +95,14 @@ impl ValueFile {
         read(&self.open_now()?)
     }
 
-    /// Closes the file; its next reader opens it anew.
+    /// Closes the file; its next reader opens it anew. One that is just being opened is waited for.
     pub(crate) fn let_go(&self) {
+        let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        self.give_back();
+    }
+
+    /// Closes the file, which nobody is just opening.
+    fn give_back(&self) {
         let memory = self.close();
         if memory > 0 {
             self.home.open_files.closed(memory);
@@ -242,7 +248,7 @@ impl Closable for ValueFile {
 
 impl Drop for ValueFile {
     fn drop(&mut self) {
-        self.let_go();
+        self.give_back();
         if self.obsolete.load(Ordering::Relaxed) {
             remove_obsolete(&*self.home.fs, &self.path());
         }

@@ -165,8 +165,14 @@ impl TableFile {
         self.read(|table| Ok(Arc::clone(table)))
     }
 
-    /// Closes the table; its next reader opens it anew.
+    /// Closes the table; its next reader opens it anew. One that is just being opened is waited for.
     pub(crate) fn let_go(&self) {
+        let _one = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        self.give_back();
+    }
+
+    /// Closes the table, which nobody is just opening.
+    fn give_back(&self) {
         let memory = self.close();
         if memory > 0 {
             self.home.open_files.closed(memory);
@@ -259,7 +265,7 @@ impl Closable for TableFile {
 
 impl Drop for TableFile {
     fn drop(&mut self) {
-        self.let_go();
+        self.give_back();
         if self.obsolete.load(Ordering::Relaxed) {
             remove_obsolete(&*self.home.fs, &self.path());
         }
