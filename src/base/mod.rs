@@ -9,6 +9,7 @@ pub(crate) mod pages;
 pub(crate) mod prefetch;
 pub(crate) mod ranges;
 pub(crate) mod rng;
+pub(crate) mod room;
 pub(crate) mod slice;
 pub(crate) mod varint;
 pub(crate) mod visibility;

@@ -143,7 +143,7 @@ pub(super) mod tests {
         let cache = Arc::new(BlockCache::new(0));
         let (file, kept) = (Arc::clone(&noted), Kept::of_its_own(0));
         let file = PageFile::new(file, inner, path, 1, PAGE as usize, cache, kept);
-        let in_use = InUse::all_but(30, [(7, 1), (12, 3)].into_iter());
+        let in_use = InUse::all_but(30, [(7, 1), (12, 3)].into_iter()).unwrap();
         let mut ahead = Ahead::default();
         for page in [2, 3, 4, 5, 6, 8, 9, 10, 11, 15, 16, 17] {
             let leaf = ahead.read(&file, Pointer::new(page, 1, 1), &in_use).unwrap();

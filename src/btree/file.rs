@@ -11,6 +11,7 @@
 //! Thread safety: any thread may read. Whoever writes a page sees to it that nobody reads it: pages in use are never
 //! written. [`forget`](PageFile::forget) is called before a page is written anew.
 
+use std::io;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use super::in_use::InUse;
 use super::kept::Kept;
 use super::node::{self, Pointer};
 use crate::base::prefetch::prefetch;
-use crate::base::{Slice, View, checksum};
+use crate::base::{Slice, View, checksum, room};
 use crate::cache::{BlockCache, FileBlocks};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
@@ -118,9 +119,15 @@ impl<T> Chunks<T> {
         Some((self.0[chunk].get()?, at as usize))
     }
 
-    fn get_or_make(&self, page: u64, make: impl FnOnce(usize) -> T) -> (&T, usize) {
+    /// The same, made if need be, and if it can be.
+    fn get_or_make(&self, page: u64, make: impl FnOnce(usize) -> Option<T>) -> Option<(&T, usize)> {
         let (chunk, len, at) = Self::place(page);
-        (self.0[chunk].get_or_init(|| make(len as usize)), at as usize)
+        let place = &self.0[chunk];
+        if place.get().is_none() {
+            // Somebody else may have been first.
+            let _ = place.set(make(len as usize)?);
+        }
+        Some((place.get()?, at as usize))
     }
 
     fn made(&self) -> impl Iterator<Item = &T> {
@@ -259,6 +266,11 @@ impl PageFile {
         self.cached.get(at.page()).is_some_and(|(blocks, index)| blocks.contains(index))
     }
 
+    /// The error of a tree that cannot be read at all.
+    pub(super) fn unreadable(&self, error: io::Error) -> Error {
+        Error::io("read", &self.path, None, error)
+    }
+
     /// The error for a node at `at` that could not be read.
     pub(super) fn unread(&self, at: Pointer, error: Error) -> Error {
         self.short(at, self.range(at).end, error)
@@ -288,11 +300,15 @@ impl PageFile {
         Ok(view)
     }
 
-    /// Caches a node that is whole.
+    /// Caches a node that is whole, if there is memory for the places of so many pages.
     pub(super) fn keep(&self, at: Pointer, node: &[u8]) {
-        let make = |len| FileBlocks::new(Arc::clone(&self.cache), len);
-        let (blocks, index) = self.cached.get_or_make(at.page(), make);
-        blocks.insert(index, node);
+        let is_room = |len: &usize| FileBlocks::is_room_for(*len);
+        let make = |len| {
+            Some(len).filter(is_room).map(|len| FileBlocks::new(Arc::clone(&self.cache), len))
+        };
+        if let Some((blocks, index)) = self.cached.get_or_make(at.page(), make) {
+            blocks.insert(index, node);
+        }
     }
 
     /// `pages` from `page` on are going to be written anew: what is known of them counts no more.
@@ -430,9 +446,13 @@ impl PageFile {
     }
 
     fn set_checked(&self, page: u64) {
-        let make = |len: usize| (0..len / 64).map(|_| AtomicU64::new(0)).collect();
-        let (bits, at) = self.checked.get_or_make(page, make);
-        bits[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
+        let make = |len: usize| {
+            let bits = room::collected((0..len / 64).map(|_| AtomicU64::new(0)));
+            bits.ok().map(Vec::into_boxed_slice)
+        };
+        if let Some((bits, at)) = self.checked.get_or_make(page, make) {
+            bits[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
+        }
     }
 
     fn outside(&self, at: Pointer) -> Error {
@@ -479,7 +499,7 @@ mod tests {
         file.write_at(2 * PAGE as u64, &bytes).unwrap();
         let (cache, kept) = (Arc::new(BlockCache::new(0)), Kept::of_its_own(0));
         let file = PageFile::new(Arc::clone(&file), file, path, 1, PAGE, cache, kept);
-        let pages = InUse::all_but(4, std::iter::empty());
+        let pages = InUse::all_but(4, std::iter::empty()).unwrap();
         let read = |count| {
             let at = Pointer::new(2, count, 1);
             checksum::mended(|| file.leaf_past_cache(at, &pages, &mut Ahead::default()).map(drop))

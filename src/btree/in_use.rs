@@ -3,7 +3,11 @@
 //! Readers of a tree are given these and no others, whatever its pointers say. What a tree has is neither written to nor cut off while somebody
 //! holds the tree; what it does not have may be at any moment.
 
+use std::io;
+use std::iter::repeat_n;
 use std::ops::Range;
+
+use crate::base::room;
 
 /// Pages of the file that are in use.
 #[derive(Default)]
@@ -13,14 +17,15 @@ pub(super) struct InUse {
 }
 
 impl InUse {
-    /// All of `end` pages but those of the `unused` runs: first page, number of pages.
-    pub(super) fn all_but(end: u64, unused: impl Iterator<Item = (u64, u64)>) -> Self {
-        let mut words = vec![u64::MAX; end.div_ceil(64) as usize];
+    /// All of `end` pages but those of the `unused` runs: first page, number of pages. An error if there is no memory for them: a file
+    /// without contents may be of any length.
+    pub(super) fn all_but(end: u64, unused: impl Iterator<Item = (u64, u64)>) -> io::Result<Self> {
+        let mut words = room::collected(repeat_n(u64::MAX, end.div_ceil(64) as usize))?;
         let whole = words.len() as u64 * 64;
         for (page, count) in unused.chain([(end, whole - end)]) {
             clear(&mut words, page..page.saturating_add(count).min(whole));
         }
-        Self { words: words.into(), end }
+        Ok(Self { words: words.into(), end })
     }
 
     /// Behind the last page that there is.
@@ -73,7 +78,7 @@ mod tests {
             end in 0u64..300,
             unused in proptest::collection::vec((0u64..400, 0u64..200), 0..4),
         ) {
-            let in_use = InUse::all_but(end, unused.iter().copied());
+            let in_use = InUse::all_but(end, unused.iter().copied()).unwrap();
             let is_in_use = |page: u64| {
                 page < end && !unused.iter().any(|&(at, count)| (at..at + count).contains(&page))
             };
@@ -88,9 +93,13 @@ mod tests {
 
     #[test]
     fn numbers_that_no_file_has_are_no_pages() {
-        let in_use = InUse::all_but(100, [(90, u64::MAX), (1 << 40, 1 << 20)].into_iter());
+        let in_use = InUse::all_but(100, [(90, u64::MAX), (1 << 40, 1 << 20)].into_iter()).unwrap();
         assert!(in_use.has_all(2, 88) && !in_use.has_all(2, 89) && !in_use.has_all(2, 1 << 18));
         assert!(!in_use.has_all((1 << 40) - 1, 1));
         assert!(!InUse::default().has_all(0, 1));
+        assert!(
+            InUse::all_but(1 << 62, std::iter::empty()).is_err(),
+            "there is not so much memory"
+        );
     }
 }

@@ -66,7 +66,8 @@ impl Root {
         file: Arc<PageFile>,
         space: &Space,
     ) -> Result<Arc<Self>> {
-        let (lent, pages) = (file.lend(space.end())?, space.in_use());
+        let lent = file.lend(space.end())?;
+        let pages = space.in_use().map_err(|error| file.unreadable(error))?;
         let (branch, kept) = (OnceLock::new(), AtomicUsize::new(0));
         Ok(Arc::new(Self { seqno, top, file, pages, lent, branch, kept, is_closed: false }))
     }

@@ -19,6 +19,7 @@
 //! of the file is being emptied, none is taken before where the file ended then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 
 use super::in_use::InUse;
@@ -158,7 +159,7 @@ impl Space {
     }
 
     /// The pages that are neither: those of a tree that has just been made, and of the list that its checkpoint wrote.
-    pub(super) fn in_use(&self) -> InUse {
+    pub(super) fn in_use(&self) -> io::Result<InUse> {
         let free = self.free.iter().map(|(&page, &count)| (page, count));
         InUse::all_but(self.end, free.chain(self.will_be_free()))
     }
@@ -492,7 +493,7 @@ mod tests {
                 prop_assert_eq!(space.taken(), taken);
                 let unused = pages.iter().filter(|page| !page.is_taken()).count() as u64;
                 prop_assert_eq!(space.unused(), unused);
-                let in_use = space.in_use();
+                let in_use = space.in_use().unwrap();
                 let is_right = |(page, used): (usize, &Use)| in_use.has_all(page as u64, 1) == used.is_taken();
                 prop_assert!(pages.iter().enumerate().all(is_right));
                 let free = pages.iter().filter(|&&page| page == Use::Free).count() as u64;

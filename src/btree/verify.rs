@@ -1,6 +1,8 @@
 //! Checking a whole tree: that every node and value is whole, that keys are in order and where the separators above
 //! say, that every page is used once or free, and that the counts are right.
 
+use std::io;
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use super::ahead::Ahead;
@@ -10,6 +12,7 @@ use super::node::{Inner, Leaf, Pointer, Stored};
 use super::rewrite::overflow_pages;
 use super::root::Root;
 use super::space::Space;
+use crate::base::room;
 use crate::error::{Error, Result};
 use crate::stats::VerifyReport;
 
@@ -28,8 +31,8 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(end: u64) -> Self {
-        Self { bits: vec![0; end.div_ceil(64) as usize], end }
+    fn new(end: u64) -> io::Result<Self> {
+        Ok(Self { bits: room::collected(repeat_n(0, end.div_ceil(64) as usize))?, end })
     }
 
     /// Takes note of `count` pages from `page` on; false if there are no such pages or one was met before.
@@ -66,7 +69,14 @@ pub(super) fn verify(subject: &Subject, report: &mut VerifyReport) {
     report.files += 1;
     report.bytes += root.file.offset(meta.pages);
     let file = &*root.file;
-    let (pages, counts, ahead) = (Pages::new(meta.pages), Counts::default(), Ahead::default());
+    let pages = match Pages::new(meta.pages) {
+        Ok(pages) => pages,
+        Err(error) => {
+            report.problems.push(file.unreadable(error));
+            return;
+        }
+    };
+    let (counts, ahead) = (Counts::default(), Ahead::default());
     let mut walk = Walk { root, file, pages, counts, ahead };
     walk.pages.meet(0, Pointer::FIRST_PAGE);
     let walked = walk.run(meta, unused.as_deref());

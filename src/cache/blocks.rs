@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::slabs::{self, FrameId, Slabs};
-use crate::base::View;
 use crate::base::prefetch::prefetch;
+use crate::base::{View, room};
 use crate::sync::{Mutex, MutexGuard};
 
 /// At most twice so many blocks are looked at when one is to be taken in that is no larger than they are, and so many passed over because they were used.
@@ -220,6 +220,11 @@ impl FileBlocks {
         count.saturating_mul(size_of::<Slot>())
     }
 
+    /// Whether there is memory for the slots of `count` blocks now.
+    pub(crate) fn is_room_for(count: usize) -> bool {
+        room::is_there_for::<Slot>(count)
+    }
+
     /// The slots of a file of `count` blocks.
     pub(crate) fn new(cache: Arc<BlockCache>, count: usize) -> Arc<Self> {
         Arc::new(Self { cache, slots: (0..count).map(|_| Slot::default()).collect() })
@@ -258,6 +263,8 @@ impl FileBlocks {
 
     /// Takes a copy of block `block` in, if there is room for it. It may be dropped at any time.
     pub(crate) fn insert(&self, block: usize, bytes: &[u8]) {
+        // Which one it is must be told by so many bits.
+        let Ok(number) = u32::try_from(block) else { return };
         let weight = slabs::weight(bytes.len());
         if weight > self.cache.capacity.load(Ordering::Relaxed) || self.contains(block) {
             return;
@@ -269,7 +276,7 @@ impl FileBlocks {
         if self.contains(block) || !self.cache.make_room(&mut slabs, weight, most, most_left) {
             return;
         }
-        let place = (Arc::downgrade(&self.slots), block as u32);
+        let place = (Arc::downgrade(&self.slots), number);
         let Some(blank) = slabs.take(bytes.len(), place) else { return };
         drop(slabs);
         let Some((view, frame)) = blank.fill(bytes) else { return };
