@@ -69,7 +69,7 @@ bugs! {
     SaySafeNowhere,
     /// What recovery reads of the log once more is written over what is there, however it was read. Seen by: faults, over positional files.
     RewriteUnchecked,
-    /// Recovery does not look again at what follows the end of the log before it goes on there. Seen by: faults, over positional files.
+    /// Recovery does not look again at what follows the end of the log, of a manifest or of the catalog before it goes on there. Seen by: faults, over positional files.
     TrustFirstLook,
     /// What is read of a manifest or of the catalog is not synced before anything is built on it. Seen by: faults.
     SkipEditsRecoverySync,

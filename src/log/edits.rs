@@ -130,6 +130,14 @@ impl EditLog {
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, kind: EditKind, found: &Edits) -> Result<Self> {
         let name = kind.name;
         let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
+        if !planted(Bug::TrustFirstLook) {
+            // What one wrong read has hidden would be cut off, or written over.
+            let again = read_file(&found.path, &file.view(0..file.len()?)?, kind, found.number)?;
+            if (again.count, again.end) != (found.count, found.end) {
+                let what = "what follows in the file could not be read a moment ago: open the database again";
+                return Err(Error::corruption(&found.path, found.end.min(again.end), what));
+            }
+        }
         if found.torn {
             file.truncate(found.end)?;
         }
@@ -504,6 +512,28 @@ mod tests {
         let found = EditLog::read(fs, dir(), KIND).unwrap().unwrap();
         let log = EditLog::open(Arc::new(fs.clone()), dir(), KIND, &found).unwrap();
         (found, log)
+    }
+
+    #[test]
+    fn what_is_read_wrongly_once_is_not_written_over() {
+        let fs = MemoryFs::new();
+        drop(created(&fs));
+        let faults = FaultFs::new(Arc::new(fs.clone()));
+        let open = |found: &Edits| EditLog::open(Arc::new(faults.clone()), dir(), KIND, found);
+        let read = || EditLog::read(&faults, dir(), KIND).unwrap().unwrap();
+        let mut log = open(&read()).unwrap();
+        faults.arm(Fault::new(Operation::Read, Effect::Stale));
+        // Over several sectors, of which the last ones are written once.
+        let edit = vec![2; 2000];
+        log.append(&edit, Vec::new).unwrap();
+        drop(log);
+        let files = fs.files();
+        let found = read();
+        assert_eq!((found.edits.len(), faults.fired()), (0, 1));
+        assert_eq!(open(&found).unwrap_err().kind(), ErrorKind::Corruption);
+        assert!(fs.files() == files);
+        assert_eq!(read().edits, [edit]);
+        open(&read()).unwrap();
     }
 
     #[test]

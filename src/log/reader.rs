@@ -287,7 +287,8 @@ impl Log {
             None => true,
         };
         if goes_on || following(&again.segments, number, end, last).is_some() {
-            let what = "what follows in the log could not be read a moment ago; nothing was changed: open the database again";
+            let what =
+                "what follows in the log could not be read a moment ago: open the database again";
             return Err(Error::corruption(&segment::path(dir, number), end, what));
         }
         Ok(())

@@ -122,8 +122,10 @@ pub enum Effect {
     /// All is done, this much later.
     Delay(Duration),
     /// What is read has this bit turned over, or the one that is as far beyond a multiple of its length. On other calls, nothing. Like the
-    /// two that follow it waits for another call where what is read is the same in spite of it, and does not count there.
+    /// three that follow it waits for another call where what is read is the same in spite of it, and does not count there.
     Flip(u64),
+    /// The same, but so many bits before the last byte that is not zero ends: near the newest bytes of a file that only grows.
+    FlipBack(u64),
     /// What is read is what lies so many bytes before, as from a block that was written to the wrong place; if nothing does, it is the
     /// right bytes. On other calls, nothing.
     Misplace(u64),
@@ -404,7 +406,10 @@ impl<'a> Call<'a> {
         part: impl FnOnce(usize) -> Result<()>,
     ) -> Result<T> {
         match effect {
-            None | Some(Effect::Flip(_) | Effect::Misplace(_) | Effect::Stale) => whole(),
+            None
+            | Some(Effect::Flip(_) | Effect::FlipBack(_) | Effect::Misplace(_) | Effect::Stale) => {
+                whole()
+            }
             Some(Effect::Delay(time)) => {
                 thread::sleep(time);
                 whole()
@@ -629,6 +634,7 @@ impl FaultFile {
     fn damage(&self, met: Option<Met>, offset: u64, read: &mut [u8]) -> Result<()> {
         let is_other = match met.as_ref().map(|met| met.effect) {
             Some(Effect::Flip(bit)) => flip(read, bit),
+            Some(Effect::FlipBack(bit)) => flip_back(read, bit),
             Some(Effect::Misplace(by)) => match offset.checked_sub(by) {
                 Some(from) => {
                     let misplaced = self.inner.view(from..from + read.len() as u64)?;
@@ -665,7 +671,8 @@ impl FaultFile {
 
 /// Whether what is read is not what was written.
 fn is_damage(effect: Option<Effect>) -> bool {
-    matches!(effect, Some(Effect::Flip(_) | Effect::Misplace(_) | Effect::Stale))
+    use Effect::{Flip, FlipBack, Misplace, Stale};
+    matches!(effect, Some(Flip(_) | FlipBack(_) | Misplace(_) | Stale))
 }
 
 /// Turns a bit over, if there is any.
@@ -673,6 +680,13 @@ fn flip(bytes: &mut [u8], bit: u64) -> bool {
     let Some(bit) = bit.checked_rem(8 * bytes.len() as u64) else { return false };
     bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
     true
+}
+
+/// Turns a bit over, so many before the last byte that is not zero ends, if there is one.
+fn flip_back(bytes: &mut [u8], bit: u64) -> bool {
+    let Some(last) = bytes.iter().rposition(|&byte| byte != 0) else { return false };
+    let bits = 8 * (last as u64 + 1);
+    flip(bytes, bits - 1 - bit % bits)
 }
 
 impl File for FaultFile {
@@ -919,12 +933,19 @@ mod tests {
         let mut buffer = [0; 2];
         log.read_at(2, &mut buffer).unwrap();
         assert_eq!(&buffer, b"bd");
+        log.write_at(6, &[0; 10]).unwrap();
+        fs.arm(Fault::new(Operation::Read, Effect::FlipBack(7 + 6 * 8)));
+        assert_eq!(*log.view(0..16).unwrap(), *b"abcdeg\0\0\0\0\0\0\0\0\0\0");
+        fs.arm(Fault::new(Operation::Read, Effect::FlipBack(15)));
+        // Where there is nothing, nothing is turned over.
+        assert_eq!(*log.view(6..9).unwrap(), [0; 3]);
+        assert_eq!(*log.view(3..9).unwrap(), *b"ddf\0\0\0");
         fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
         assert_eq!(*log.view(4..6).unwrap(), *b"bc");
         fs.arm(Fault::new(Operation::Read, Effect::Misplace(3)));
         log.read_at(3, &mut buffer).unwrap();
         assert_eq!(&buffer, b"ab");
-        assert_eq!(fs.fired(), 4);
+        assert_eq!(fs.fired(), 6);
     }
 
     #[test]

@@ -168,7 +168,10 @@ impl Trouble {
     fn is_damage(self) -> bool {
         matches!(
             self,
-            Self::Call { effect: Effect::Flip(_) | Effect::Misplace(_) | Effect::Stale, .. }
+            Self::Call {
+                effect: Effect::Flip(_) | Effect::FlipBack(_) | Effect::Misplace(_) | Effect::Stale,
+                ..
+            }
         )
     }
 
@@ -290,6 +293,7 @@ fn effect_name(effect: Effect) -> String {
         Effect::FailDone(errno) => format!("{}-done", name(errno)),
         Effect::FailShort(bytes, errno) => format!("{}-short-{bytes}", name(errno)),
         Effect::Flip(bit) => format!("flip-{bit}"),
+        Effect::FlipBack(bit) => format!("flip-back-{bit}"),
         Effect::Misplace(distance) => format!("misplaced-{distance}"),
         Effect::Stale => "stale".into(),
         Effect::Delay(time) => format!("delay-{}", time.as_millis()),
@@ -302,6 +306,7 @@ fn effect_named(name: &str) -> Option<Effect> {
     let errno = |name| errno_named(name).map(Errno::Raw);
     Some(match parts[..] {
         ["flip", bit] => Effect::Flip(bit.parse().ok()?),
+        ["flip", "back", bit] => Effect::FlipBack(bit.parse().ok()?),
         ["misplaced", distance] => Effect::Misplace(distance.parse().ok()?),
         ["stale"] => Effect::Stale,
         [name] => Effect::Fail(errno(name)?),
@@ -545,8 +550,8 @@ struct Run {
     is_read_only: bool,
     /// How many syncs were lost before the last crash.
     lost_syncs: u64,
-    /// How many reads of the log were damaged before the opening that succeeded.
-    damaged_before: u64,
+    /// How many reads of the log, and of manifests, were damaged before the opening that succeeded.
+    damaged_before: (u64, u64),
     faulty: FaultFs,
     db: Option<Database>,
     held: Option<Held>,
@@ -583,7 +588,7 @@ impl Run {
             quota: None,
             is_read_only: false,
             lost_syncs: 0,
-            damaged_before: 0,
+            damaged_before: (0, 0),
             faulty,
             db: None,
             held: None,
@@ -697,12 +702,17 @@ impl Run {
         self.make_read_only(false);
     }
 
-    /// How many reads of the log were damaged so far.
-    fn damaged_reads_of_log(&self) -> u64 {
+    /// How many reads of the log, and of manifests, were damaged so far.
+    fn damaged_reads(&self) -> (u64, u64) {
         let log = Path::new(history::PATH).join("log");
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let is_manifest = |path: &Path| name(path).is_some_and(|it| it.starts_with("manifest-"));
         match self.trouble.is_some_and(Trouble::is_damage) {
-            true => self.faulty.fired_where(|path| path.starts_with(&log)),
-            false => 0,
+            true => (
+                self.faulty.fired_where(|path| path.starts_with(&log)),
+                self.faulty.fired_where(is_manifest),
+            ),
+            false => (0, 0),
         }
     }
 
@@ -731,7 +741,7 @@ impl Run {
         let told = self.told.len();
         let seen = self.look_while_read_only();
         let db = self.persevere("open", |run| {
-            run.damaged_before = run.damaged_reads_of_log();
+            run.damaged_before = run.damaged_reads();
             run.builder().open()
         });
         self.openings += 1;
@@ -829,12 +839,18 @@ impl Run {
         let promised = self.history.promised();
         // Behind what was synced a damaged log ends where the damage is, if it is there when recovery looks again. No other damage takes anything away.
         let stays = self.trouble.is_some_and(|trouble| !trouble.is_once());
-        let is_damaged = stays && self.damaged_reads_of_log() > self.damaged_before;
-        let needed = match is_damaged {
+        let (log, manifests) = self.damaged_reads();
+        let is_damaged = stays && log > self.damaged_before.0;
+        let is_stale = stays && self.trouble.is_some_and(Trouble::is_staleness);
+        let mut needed = match is_damaged {
             // Where the log is what it was before, it does not say what was synced since either.
-            true if self.trouble.is_some_and(Trouble::is_staleness) => promised.needed_of_files(),
+            true if is_stale => promised.needed_of_files(),
             _ => promised.needed(cut == PowerCut::KeepAll && !is_damaged),
         };
+        if is_stale && manifests > self.damaged_before.1 {
+            // Nor does a manifest, and only the log could know better.
+            needed.forget_unlogged();
+        }
         let found = self.history.find(state, usize::MAX, needed);
         let found = found.unwrap_or_else(|p| panic!("{p}; {:#?}", self.told));
         // From here on the history is what was found.
@@ -1260,7 +1276,10 @@ fn effects(operation: Operation, layer: Layer, seed: u64) -> Vec<Effect> {
     if operation == Operation::Read && layer == Layer::Positional {
         let flip = Effect::Flip(dice.roll(1 << 16) as u64);
         let misplaced = Effect::Misplace(MISPLACED[dice.roll(MISPLACED.len())]);
-        effects.extend([flip, misplaced, Effect::Stale]);
+        // As often within 64 bytes as within 64 KiB.
+        let bits = 9 + dice.roll(11);
+        let near = dice.roll(1 << bits) as u64;
+        effects.extend([flip, Effect::FlipBack(near), misplaced, Effect::Stale]);
     }
     effects
 }
@@ -1328,7 +1347,7 @@ fn kind_number(trouble: Trouble) -> usize {
         Trouble::Call { files, .. } if files != Files::ANY => 12,
         Trouble::Call { effect: Effect::FailDone(_), .. } => 1,
         Trouble::Call { effect: Effect::FailShort(..), .. } => 2,
-        Trouble::Call { effect: Effect::Flip(_), .. } => 3,
+        Trouble::Call { effect: Effect::Flip(_) | Effect::FlipBack(_), .. } => 3,
         Trouble::Call { effect: Effect::Misplace(_), .. } => 4,
         Trouble::Call { effect: Effect::Stale, .. } => 5,
         Trouble::Call { .. } => 0,

@@ -515,6 +515,15 @@ pub struct Needed {
     pub written: [usize; WRITERS],
 }
 
+impl Needed {
+    /// What is not logged may be older than it was.
+    pub fn forget_unlogged(&mut self) {
+        let logged = self.commits[LOGGED];
+        self.commits = [0; PARTS];
+        self.commits[LOGGED] = logged;
+    }
+}
+
 impl From<[usize; PARTS]> for Needed {
     fn from(commits: [usize; PARTS]) -> Self {
         Self { commits, ..Self::default() }
