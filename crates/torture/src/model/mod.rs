@@ -124,6 +124,15 @@ mod tests {
         assert!((0..5).any(|seed| figures(seed).0 > 100));
     }
 
+    /// Those of bugs that are mended.
+    #[cfg(feature = "simulation")]
+    #[test]
+    fn seeds_that_have_met_wrong_answers() {
+        // A FIFO tree dropped tables beside an older one that was at work.
+        let report = run("510156/all/pos-block-cache".parse().unwrap(), None, SHORTER);
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+    }
+
     #[test]
     fn each_engine_by_itself_gives_the_answers_of_the_model() {
         for engines in Engines::each() {
