@@ -30,7 +30,6 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::record::{self, RecordKind};
 use super::writer::AppendError;
@@ -38,7 +37,7 @@ use crate::base::{checksum, hash};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::much;
-use crate::vfs::{Access, File, Fs, Layer, change_names, is_too_many_open};
+use crate::vfs::{Access, Dir, File, Fs, Layer, change_names};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
 const HEADER: usize = 64;
@@ -47,9 +46,6 @@ const WATERMARK: usize = record::HEADER + 8;
 const FRONT: usize = HEADER + WATERMARK;
 /// No edit log will ever have had so many edits or files.
 const MOST_EDITS: u64 = 1 << 55;
-/// So many times a call is tried again that finds too many files open, after this time.
-const MOST_TRIES: usize = 100;
-const A_MOMENT: Duration = Duration::from_millis(10);
 /// A new snapshot is due when the file has more bytes than this, the second in simulations, and than four times the last snapshot.
 const SMALLEST_ROLL: (u64, u64) = (64 << 10, 512);
 
@@ -281,7 +277,7 @@ impl EditLog {
         let identity = identity(kind.name, database, number);
         let path = path(dir, kind.name, number);
         let unfinished = path.with_extension("tmp");
-        let write = || -> Result<(Vec<u8>, Arc<dyn File>)> {
+        let write = || -> Result<(Vec<u8>, Arc<dyn File>, Box<dyn Dir>)> {
             if fs.kind(&unfinished)?.is_some() {
                 fs.remove(&unfinished)?;
             }
@@ -295,36 +291,21 @@ impl EditLog {
             if !planted(Bug::SkipSyncBeforeRename) {
                 file.sync()?;
             }
-            Ok((bytes, file))
+            // From the renaming on nothing must become unknown for want of a descriptor.
+            Ok((bytes, file, fs.open_dir(dir)?))
         };
-        let (bytes, created) = write().map_err(AppendError::Refused)?;
+        let (bytes, created, names) = write().map_err(AppendError::Refused)?;
         fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
-        // For want of descriptors nothing must become unknown now: one of them is this file's.
-        let mut created = Some(created);
         if !planted(Bug::SkipSyncAfterRename) {
-            let synced = fs.sync_dir(dir).or_else(|error| {
-                let is_wanting = is_too_many_open(&error);
-                created.take_if(|_| is_wanting);
-                if is_wanting { patiently(|| fs.sync_dir(dir)) } else { Err(error) }
-            });
-            synced.map_err(unknown)?;
+            names.sync().map_err(unknown)?;
         }
         // Opened anew for errors to name it as it is called now.
-        let open = || fs.open(&path, Access::Write, Layer::Positional);
-        let file = match created {
+        let file = match fs.open(&path, Access::Write, Layer::Positional) {
             // If somebody has taken it away, what is written to it is lost.
-            Some(created) => match open() {
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                    return Err(unknown(Error::io(
-                        "open",
-                        &path,
-                        None,
-                        ErrorKind::NotFound.into(),
-                    )));
-                }
-                opened => opened.unwrap_or(created),
-            },
-            None => patiently(open).map_err(unknown)?,
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Err(unknown(Error::io("open", &path, None, ErrorKind::NotFound.into())));
+            }
+            opened => opened.unwrap_or(created),
         };
         let (end, snapshot_len) = (bytes.len() as u64, snapshot.len() as u64);
         let dir = dir.to_path_buf();
@@ -342,20 +323,6 @@ impl EditLog {
             snapshot_len,
             failed: None,
         })
-    }
-}
-
-/// Tries again for a while as long as too many files are open.
-fn patiently<T>(call: impl Fn() -> Result<T>) -> Result<T> {
-    let mut tries = 0;
-    loop {
-        match call() {
-            Err(error) if is_too_many_open(&error) && tries < MOST_TRIES => {
-                tries += 1;
-                crate::sync::thread::sleep(A_MOMENT);
-            }
-            done => return done,
-        }
     }
 }
 
@@ -617,33 +584,48 @@ mod tests {
 
     #[test]
     fn edits_go_on_in_a_new_file_that_could_not_be_opened_anew() {
-        let too_many = 24;
-        for (operation, errno, times) in [
-            (Operation::Open, 5, 1),
-            (Operation::Open, too_many, 1),
-            (Operation::SyncDir, too_many, 1),
-            (Operation::SyncDir, too_many, 3),
-        ] {
+        for errno in [5, 24] {
             let fs = MemoryFs::new();
             fs.create_dir(dir()).unwrap();
             let faults = FaultFs::new(Arc::new(fs.clone()));
             let mut log =
                 EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
-            for _ in 0..times {
-                faults.arm(Fault::new(operation, Effect::Fail(Errno::Raw(errno))));
-            }
-            if (operation, times) == (Operation::SyncDir, 3) {
-                // The descriptor that is given back is another thread's now and then, too.
-                faults.arm(Fault::new(Operation::Open, Effect::Fail(Errno::Raw(too_many))));
-            }
+            let fault = Fault::new(Operation::Open, Effect::Fail(Errno::Raw(errno)));
+            faults.arm(Fault { name_contains: KIND.name.into(), ..fault });
             for number in 0..200_usize {
                 let edit = [number as u8; 1000];
                 log.append(&edit, || edit.to_vec()).unwrap();
                 let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
                 assert_eq!(found.edits.last().unwrap_or(&found.snapshot), &edit, "{errno}");
             }
-            let wanted = if times == 3 { 4 } else { times };
-            assert!(log.number > 2 && faults.fired() == wanted, "{operation} {}", faults.fired());
+            assert!(log.number > 2 && faults.fired() == 1, "{errno}: {}", faults.fired());
+            reopened(&fs);
+        }
+    }
+
+    /// However few may be open: nothing is renamed before all that is needed is open.
+    #[test]
+    fn too_many_open_files_make_nothing_unknown() {
+        for (room, is_enough) in [(0, false), (1, false), (2, true), (3, true)] {
+            let fs = MemoryFs::new();
+            fs.create_dir(dir()).unwrap();
+            let faults = FaultFs::new(Arc::new(fs.clone()));
+            let mut log =
+                EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
+            let mut refused = 0;
+            for number in 0..200_usize {
+                let edit = [number as u8; 1000];
+                faults.limit_open_files(Some(faults.open_files() + room));
+                while let Err(error) = log.append(&edit, || edit.to_vec()) {
+                    assert!(matches!(error, AppendError::Refused(_)), "{room}: {error:?}");
+                    faults.limit_open_files(None);
+                    refused += 1;
+                }
+                let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
+                assert_eq!(found.edits.last().unwrap_or(&found.snapshot), &edit, "{room}");
+            }
+            assert_eq!(refused == 0, is_enough, "{room}: {refused}");
+            assert!(log.number > 2);
             reopened(&fs);
         }
     }

@@ -11,7 +11,7 @@ use crate::base::{Seqno, varint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::RecoveryMode;
 use crate::vfs::{
-    Access, Effect, Errno, Fault, FaultFs, File, Fs, IoStats, Layer, LayeredFs, LockGuard,
+    Access, Dir, Effect, Errno, Fault, FaultFs, File, Fs, IoStats, Layer, LayeredFs, LockGuard,
     MemoryFs, Operation, PathKind,
 };
 
@@ -639,6 +639,9 @@ impl Fs for CountingFs {
     }
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.inner.sync_dir(dir)
+    }
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        self.inner.open_dir(dir)
     }
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         self.inner.lock(path, access)

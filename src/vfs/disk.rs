@@ -21,7 +21,7 @@ use super::direct::DirectFile;
 use super::layer::Raw;
 use super::mmap::MmapFile;
 use super::positional::PositionalFile;
-use super::{Access, File, Fs, Layer, LockGuard, PathKind};
+use super::{Access, Dir, File, Fs, Layer, LockGuard, PathKind};
 use crate::error::{Error, Result};
 
 /// The operating system's files and directories. Clones share their counters.
@@ -121,6 +121,18 @@ impl Drop for Lock {
     }
 }
 
+/// A directory of the operating system.
+struct DiskDir {
+    opened: fs::File,
+    path: PathBuf,
+}
+
+impl Dir for DiskDir {
+    fn sync(&self) -> Result<()> {
+        self.opened.sync_all().map_err(|source| Error::io("sync", &self.path, None, source))
+    }
+}
+
 impl Fs for DiskFs {
     /// Links in it stay.
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -191,9 +203,13 @@ impl Fs for DiskFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        fs::File::open(directory(dir))
-            .and_then(|dir| dir.sync_all())
-            .map_err(|source| Error::io("sync", dir, None, source))
+        self.open_dir(dir)?.sync()
+    }
+
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        let opened = fs::File::open(directory(dir));
+        let opened = opened.map_err(|source| Error::io("open", dir, None, source))?;
+        Ok(Box::new(DiskDir { opened, path: dir.to_path_buf() }))
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {

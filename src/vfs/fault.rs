@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Access, File, Fs, Hint, IoStats, Layer, LockGuard, PathKind, View};
+use super::{Access, Dir, File, Fs, Hint, IoStats, Layer, LockGuard, PathKind, View};
 use crate::base::rng::Rng;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard, thread};
@@ -24,7 +24,7 @@ use crate::sync::{Mutex, MutexGuard, thread};
 /// The calls that can be made to fail. Hints never fail.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
-    /// Opening a file that exists.
+    /// Opening a file or a directory that exists.
     Open,
     /// Creating a file or a directory.
     Create,
@@ -473,14 +473,14 @@ impl FaultFs {
         meant.for_each(|(_, older)| older.sectors().clear());
     }
 
-    /// Lets so many files be open at a time, or any number: beyond that opening or creating a file, listing or syncing a directory and taking the
+    /// Lets so many files be open at a time, or any number: beyond that opening or creating a file, opening, listing or syncing a directory and taking the
     /// lock fail with EMFILE, which counts as a fault. What is open already stays so, and
     /// threads that open files at the same moment may pass the limit.
     pub fn limit_open_files(&self, most: Option<u64>) {
         *self.plan.limit() = most;
     }
 
-    /// How many files are open, the lock not counted.
+    /// How many files and directories are open, the lock not counted.
     #[must_use]
     pub fn open_files(&self) -> u64 {
         self.plan.open.load(Relaxed)
@@ -567,6 +567,13 @@ impl Fs for FaultFs {
         self.plan.run_opening(&call, || self.inner.sync_dir(dir))
     }
 
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        let call = Call::new(Operation::Open, "open", dir);
+        let inner = self.plan.run_opening(&call, || self.inner.open_dir(dir))?;
+        self.plan.open.fetch_add(1, Relaxed);
+        Ok(Box::new(FaultDir { inner, plan: Arc::clone(&self.plan), path: dir.to_path_buf() }))
+    }
+
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
         self.inner.absolute(path)
     }
@@ -582,6 +589,26 @@ impl Fs for FaultFs {
 
     fn stats(&self) -> IoStats {
         self.inner.stats()
+    }
+}
+
+/// An open directory whose syncs can meet faults.
+struct FaultDir {
+    inner: Box<dyn Dir>,
+    plan: Arc<Plan>,
+    path: PathBuf,
+}
+
+impl Dir for FaultDir {
+    fn sync(&self) -> Result<()> {
+        let call = Call::new(Operation::SyncDir, "sync", &self.path);
+        self.plan.run(&call, || self.inner.sync())
+    }
+}
+
+impl Drop for FaultDir {
+    fn drop(&mut self) {
+        self.plan.open.fetch_sub(1, Relaxed);
     }
 }
 
@@ -1066,22 +1093,29 @@ mod tests {
         fs.limit_open_files(Some(2));
         let second = open().unwrap();
         assert_eq!(fs.open_files(), 2);
-        let calls: [&dyn Fn() -> Result<()>; 5] = [
+        let calls: [&dyn Fn() -> Result<()>; 6] = [
             &|| open().map(drop),
             &|| fs.create(Path::new("another"), Layer::default()).map(drop),
             &|| fs.list(root).map(drop),
             &|| fs.sync_dir(root),
+            &|| fs.open_dir(root).map(drop),
             &|| fs.lock(path, Access::Write).map(drop),
         ];
         for call in calls {
             let error = call().unwrap_err();
             assert!(error.to_string().contains("os error 24"), "{error}");
         }
-        assert_eq!((fs.fired(), fs.kind(Path::new("another")).unwrap()), (5, None));
+        assert_eq!((fs.fired(), fs.kind(Path::new("another")).unwrap()), (6, None));
         log.write_at(0, b"A").unwrap();
         fs.remove(path).unwrap();
         drop(second);
         calls[1]().unwrap();
+        // What is open needs nothing more.
+        let dir = fs.open_dir(root).unwrap();
+        assert_eq!(fs.open_files(), 2);
+        assert!(fs.sync_dir(root).is_err());
+        dir.sync().unwrap();
+        drop(dir);
         // What a crash has left begins with no file, and may have as many.
         let left = fs.moved_to(Arc::new(MemoryFs::new()));
         let files = [1, 2].map(|number: u8| {
@@ -1101,8 +1135,11 @@ mod tests {
         let (fs, log) = faulty();
         let (path, other) = (Path::new("log-1"), Path::new("other"));
         let root = Path::new("");
-        let calls: [(Operation, &dyn Fn() -> Result<()>); 15] = [
+        let dir = fs.open_dir(root).unwrap();
+        let calls: [(Operation, &dyn Fn() -> Result<()>); 17] = [
             (Operation::Open, &|| fs.open(path, Access::Read, Layer::default()).map(drop)),
+            (Operation::Open, &|| fs.open_dir(root).map(drop)),
+            (Operation::SyncDir, &|| dir.sync()),
             (Operation::Create, &|| fs.create(other, Layer::default()).map(drop)),
             (Operation::Create, &|| fs.create_dir(other)),
             (Operation::Remove, &|| fs.remove(path)),

@@ -20,7 +20,10 @@ use std::sync::{Arc, PoisonError, Weak};
 use super::block::BlockFile;
 use super::pages::{PageCache, PageCacheStats, PagedFile};
 use super::revocable::{RevocableFile, Right};
-use super::{Access, File, Fs, IoStats, Layer, LockGuard, PROBE, PathKind, change_names};
+use super::{
+    Access, Dir, File, Fs, IoStats, Layer, LockGuard, PROBE, PathKind, change_names,
+    is_too_many_open,
+};
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -113,6 +116,16 @@ impl LayeredFs {
         self.caches().keep_only(layer);
     }
 
+    fn names(&self, dir: &Path) -> Names {
+        let mut failed_syncs = locked(&self.failed_syncs);
+        let has_failed = match failed_syncs.get(dir) {
+            Some(known) => Arc::clone(known),
+            None => Arc::clone(failed_syncs.entry(dir.to_path_buf()).or_default()),
+        };
+        let (fs, right) = (Arc::clone(&self.inner), Arc::clone(&self.right));
+        Names { fs, right, dir: dir.to_path_buf(), has_failed }
+    }
+
     fn caches(&self) -> MutexGuard<'_, Caches> {
         locked(&self.caches)
     }
@@ -156,6 +169,44 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The names of a directory.
+struct Names {
+    fs: Arc<dyn Fs>,
+    right: Arc<Right>,
+    dir: PathBuf,
+    /// Whether the last sync has failed.
+    has_failed: Arc<Mutex<bool>>,
+}
+
+impl Names {
+    /// Syncs them, with another name among them if that has failed before.
+    fn sync(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut has_failed = locked(&self.has_failed);
+        if *has_failed {
+            self.right.exercise(|| change_names(&*self.fs, &self.dir.join(PROBE)))?;
+        }
+        let synced = sync();
+        // For want of descriptors nothing was done: no names are lost by it.
+        let is_done = synced.as_ref().err().is_none_or(|error| !is_too_many_open(error));
+        if is_done {
+            *has_failed = synced.is_err();
+        }
+        synced
+    }
+}
+
+/// A directory, opened through one.
+struct LayeredDir {
+    names: Names,
+    inner: Box<dyn Dir>,
+}
+
+impl Dir for LayeredDir {
+    fn sync(&self) -> Result<()> {
+        self.names.sync(|| self.inner.sync())
+    }
+}
+
 impl Fs for LayeredFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         self.layered(layer, access, |raw| self.inner.open(path, access, raw))
@@ -195,19 +246,17 @@ impl Fs for LayeredFs {
     /// One at a time for each directory. One that fails may take with it the names that others have changed, and the next one would say that they are
     /// safe: so that one changes a name first, with which all are written again.
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        let mut failed_syncs = locked(&self.failed_syncs);
-        let state = match failed_syncs.get(dir) {
-            Some(state) => Arc::clone(state),
-            None => Arc::clone(failed_syncs.entry(dir.to_path_buf()).or_default()),
-        };
-        drop(failed_syncs);
-        let mut has_failed = locked(&state);
-        if *has_failed {
-            change_names(self, &dir.join(PROBE))?;
+        self.names(dir).sync(|| self.inner.sync_dir(dir))
+    }
+
+    /// After a sync that has failed the names are synced at once: that takes descriptors.
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        let names = self.names(dir);
+        let has_failed = *locked(&names.has_failed);
+        if has_failed {
+            self.sync_dir(dir)?;
         }
-        let synced = self.inner.sync_dir(dir);
-        *has_failed = synced.is_err();
-        synced
+        Ok(Box::new(LayeredDir { names, inner: self.inner.open_dir(dir)? }))
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -231,7 +280,7 @@ impl Fs for LayeredFs {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::vfs::{Errno, MemoryFs, PowerCut};
+    use crate::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut};
 
     /// Two make files in one directory, and the sync of one fails.
     #[test]
@@ -256,5 +305,28 @@ mod tests {
         fs.sync_dir(dir).unwrap();
         assert!(is_safe());
         assert_eq!(fs.list(dir).unwrap(), ["name"]);
+    }
+
+    /// Nothing was done: the next sync needs no more descriptors than that one.
+    #[test]
+    fn a_sync_for_which_too_many_files_are_open_takes_no_names_with_it() {
+        let faults = FaultFs::new(Arc::new(MemoryFs::new()));
+        let fs = LayeredFs::new(Arc::new(faults.clone()));
+        let dir = Path::new("/dir");
+        fs.create_dir(dir).unwrap();
+        let created = faults.calls(Operation::Create);
+        faults.limit_open_files(Some(0));
+        assert!(is_too_many_open(&fs.sync_dir(dir).unwrap_err()));
+        faults.limit_open_files(None);
+        fs.sync_dir(dir).unwrap();
+        assert_eq!(faults.calls(Operation::Create), created);
+        // After another error a directory is synced when it is opened, and what is open needs nothing more.
+        faults.arm(Fault::new(Operation::SyncDir, Effect::Fail(Errno::Raw(5))));
+        assert!(fs.sync_dir(dir).is_err());
+        let opened = fs.open_dir(dir).unwrap();
+        assert_eq!(faults.calls(Operation::Create), created + 1);
+        faults.limit_open_files(Some(0));
+        opened.sync().unwrap();
+        assert!(fs.sync_dir(dir).is_err());
     }
 }

@@ -27,7 +27,7 @@ use self::trace::{DataChange, Image, Replay, Step, Trace};
 use super::aligned::AlignedBuf;
 use super::counters::{FileCounters, IoStats, Registry};
 use super::layer::Raw;
-use super::{Access, Errno, File, Fs, Hint, Layer, LockGuard, PathKind, View, direct, range};
+use super::{Access, Dir, Errno, File, Fs, Hint, Layer, LockGuard, PathKind, View, direct, range};
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 
@@ -530,6 +530,18 @@ impl NameEditor<'_> {
     }
 }
 
+/// A directory of one.
+struct MemoryDir {
+    fs: MemoryFs,
+    path: PathBuf,
+}
+
+impl Dir for MemoryDir {
+    fn sync(&self) -> Result<()> {
+        self.fs.sync_dir(&self.path)
+    }
+}
+
 impl Fs for MemoryFs {
     fn open(&self, path: &Path, access: Access, layer: Layer) -> Result<Arc<dyn File>> {
         let node = self.node(path)?;
@@ -586,6 +598,12 @@ impl Fs for MemoryFs {
 
     fn free_bytes(&self, _dir: &Path) -> Option<u64> {
         self.0.space.free()
+    }
+
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        let found = locked(&self.0.tree).names.find_dir(dir).map(drop);
+        found.map_err(|source| Error::io("open", dir, None, source))?;
+        Ok(Box::new(MemoryDir { fs: self.clone(), path: dir.to_path_buf() }))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {

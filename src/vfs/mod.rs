@@ -137,6 +137,8 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn kind(&self, path: &Path) -> Result<Option<PathKind>>;
     /// Makes the names in a directory safe from power loss.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Opens a directory for its names to be synced later, when nothing may fail for want of a file descriptor.
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>>;
     /// The bytes that files in `dir` may take more than they do, if the file system tells. Others may take them first.
     fn free_bytes(&self, dir: &Path) -> Option<u64> {
         let _ = dir;
@@ -148,6 +150,12 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard>;
     /// What all files opened through this file system have done so far.
     fn stats(&self) -> IoStats;
+}
+
+/// An open directory.
+pub trait Dir: Send + Sync {
+    /// Makes the names in it safe from power loss, as [`Fs::sync_dir`] does, and opens nothing.
+    fn sync(&self) -> Result<()>;
 }
 
 /// Removes a file that nobody needs. None is there any more if somebody who goes on reading what a database that is closed

@@ -14,7 +14,7 @@ use super::direct::{self, DirectFile};
 use super::layer::Raw;
 use super::positional::PositionalFile;
 use super::transfer::Calls;
-use super::{Access, DiskFs, File, Fs, Layer, LockGuard, PathKind};
+use super::{Access, Dir, DiskFs, File, Fs, Layer, LockGuard, PathKind};
 use crate::error::{Error, Result};
 
 /// What becomes of a call.
@@ -162,6 +162,9 @@ impl Fs for ShortFs {
     }
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.disk.sync_dir(dir)
+    }
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        self.disk.open_dir(dir)
     }
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         self.disk.lock(path, access)

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use turbidite::vfs::{
-    Access, Effect, Errno, Fault, FaultFs, File, Fs, LockGuard, MemoryFs, Operation, PathKind,
+    Access, Dir, Effect, Errno, Fault, FaultFs, File, Fs, LockGuard, MemoryFs, Operation, PathKind,
     PowerCut, Times,
 };
 use turbidite::{Database, Durability, EngineKind, ErrorKind, IoStats, Keyspace, Layer, Slice};
@@ -198,6 +198,9 @@ impl Fs for SlowFs {
     }
     fn sync_dir(&self, dir: &Path) -> turbidite::Result<()> {
         self.inner.sync_dir(dir)
+    }
+    fn open_dir(&self, dir: &Path) -> turbidite::Result<Box<dyn Dir>> {
+        self.inner.open_dir(dir)
     }
     fn lock(&self, path: &Path, access: Access) -> turbidite::Result<LockGuard> {
         self.inner.lock(path, access)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use turbidite::vfs::{
-    Access, Effect, Errno, Fault, FaultFs, File, Fs, Hint, LockGuard, MemoryFs, Operation,
+    Access, Dir, Effect, Errno, Fault, FaultFs, File, Fs, Hint, LockGuard, MemoryFs, Operation,
     PathKind, Times,
 };
 use turbidite::{Database, ErrorKind, IoStats, Keyspace, Layer, Result, Slice, Snapshot, View};
@@ -49,6 +49,9 @@ impl Fs for ColdFs {
     }
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.0.sync_dir(dir)
+    }
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn Dir>> {
+        self.0.open_dir(dir)
     }
     fn lock(&self, path: &Path, access: Access) -> Result<LockGuard> {
         self.0.lock(path, access)
