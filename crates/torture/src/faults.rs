@@ -72,9 +72,9 @@ impl Files {
     pub const ANY: Self = Self("");
     /// Each kind that a database has, of all engines; both segments of the log and its tail are of one.
     const KINDS: [Self; 9] = [
-        Self("catalog-"),
-        Self("manifest-"),
-        Self(".log"),
+        Self::CATALOG,
+        Self::MANIFEST,
+        Self::LOG,
         Self(".table"),
         Self(".values"),
         Self(".data"),
@@ -82,6 +82,11 @@ impl Files {
         Self("tree"),
         Self(".sorted"),
     ];
+
+    /// The log, and the logs of edits. They are read up to an end of which nothing tells but what is there.
+    const LOG: Self = Self(".log");
+    const CATALOG: Self = Self("catalog-");
+    const MANIFEST: Self = Self("manifest-");
 
     /// Whether nobody counts on one before it is complete.
     fn are_written_once(self) -> bool {
@@ -107,6 +112,17 @@ pub enum Trouble {
         /// In which way.
         effect: Effect,
         /// Only calls that are about these files count.
+        files: Files,
+    },
+    /// From this step on a read of one of these files is wrong, once.
+    Look {
+        /// The number of the step, which is one that opens the database.
+        step: usize,
+        /// After so many other reads of them that are right.
+        after: u64,
+        /// In which way.
+        effect: Effect,
+        /// The files.
         files: Files,
     },
     /// A sync of a file fails, and what was to be synced is lost.
@@ -166,23 +182,26 @@ pub enum Trouble {
 impl Trouble {
     /// Whether reads give other bytes than were written.
     fn is_damage(self) -> bool {
-        matches!(
-            self,
-            Self::Call {
-                effect: Effect::Flip(_) | Effect::FlipBack(_) | Effect::Misplace(_) | Effect::Stale,
-                ..
+        use Effect::{Flip, FlipBack, Misplace, Stale};
+        match self {
+            Self::Call { effect, .. } | Self::Look { effect, .. } => {
+                matches!(effect, Flip(_) | FlipBack(_) | Misplace(_) | Stale)
             }
-        )
+            _ => false,
+        }
     }
 
     /// Whether reads give what was there before.
     fn is_staleness(self) -> bool {
-        matches!(self, Self::Call { effect: Effect::Stale, .. })
+        matches!(
+            self,
+            Self::Call { effect: Effect::Stale, .. } | Self::Look { effect: Effect::Stale, .. }
+        )
     }
 
     /// Whether it comes once, and never again.
     fn is_once(self) -> bool {
-        matches!(self, Self::Call { once: true, .. })
+        matches!(self, Self::Call { once: true, .. } | Self::Look { .. })
     }
 
     /// Whether the errno, if there is one, says that there is no room.
@@ -199,7 +218,8 @@ impl Trouble {
                 is_one(Errno::Raw(errno))
             }
             Self::Full { .. } => true,
-            Self::Dead { .. }
+            Self::Look { .. }
+            | Self::Dead { .. }
             | Self::ReadOnly { .. }
             | Self::OpenFiles { .. }
             | Self::Storm { .. }
@@ -213,7 +233,7 @@ impl Trouble {
         let has_blocks = !matches!(layer, Layer::Mmap | Layer::Positional);
         match self {
             Self::Call { operation: Length | List | Open, .. } => true,
-            Self::Call { operation: Read, .. } => !has_blocks,
+            Self::Call { operation: Read, .. } | Self::Look { .. } => !has_blocks,
             _ => false,
         }
     }
@@ -263,6 +283,7 @@ impl Trouble {
                 )
             }
             Self::Call { operation, files, .. } => format!("{operation} of-{}", files.0),
+            Self::Look { files, .. } => format!("read opening-{}", files.0),
             Self::LostSync { errno, .. } => format!("sync lost-{}", errno_name(errno)),
             Self::LostNames { errno, .. } => format!("sync-dir lost-{}", errno_name(errno)),
             Self::Dead { .. } => "any dead-disk".into(),
@@ -324,6 +345,9 @@ impl fmt::Display for Trouble {
                 write!(f, "{operation}:{after}:{times}:{}", effect_name(effect))?;
                 if files == Files::ANY { Ok(()) } else { write!(f, ":{}", files.0) }
             }
+            Self::Look { step, after, effect, files } => {
+                write!(f, "look:{step}:{after}:{}:{}", effect_name(effect), files.0)
+            }
             Self::LostSync { after, errno } => {
                 write!(f, "lost-sync:{after}:{}", errno_name(errno))
             }
@@ -383,6 +407,12 @@ impl FromStr for CaseId {
                 ["full", step, room] => {
                     Trouble::Full { step: step.parse().ok()?, room: room.parse().ok()? }
                 }
+                ["look", step, after, effect, files] => Trouble::Look {
+                    step: step.parse().ok()?,
+                    after: after.parse().ok()?,
+                    effect: effect_named(effect)?,
+                    files: Files::named(files)?,
+                },
                 ["storm", calls, seed] => {
                     Trouble::Storm { calls: calls.parse().ok()?, seed: seed.parse().ok()? }
                 }
@@ -448,6 +478,11 @@ enum Step {
 }
 
 impl Step {
+    /// Whether it opens the database.
+    fn opens(self) -> bool {
+        matches!(self, Self::Reopen | Self::Kill | Self::CutPower)
+    }
+
     /// The keyspace that it does something with, which is to be there.
     fn keyspace(self) -> Option<&'static str> {
         match self {
@@ -632,6 +667,10 @@ impl Run {
                 let name_contains = files.0.into();
                 let fault = Fault::new(operation, effect);
                 self.faulty.arm(Fault { name_contains, within, after, times, ..fault });
+            }
+            Some(Trouble::Look { step, after, effect, files }) if at == step => {
+                let fault = Fault::new(Operation::Read, effect);
+                self.faulty.arm(Fault { name_contains: files.0.into(), after, ..fault });
             }
             Some(Trouble::LostSync { after, errno }) if at == 0 => {
                 self.memory.lose_sync_after(after, Errno::Raw(errno));
@@ -1335,11 +1374,31 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
             }));
         }
     }
+    if setting.layer == Layer::Positional {
+        all.extend(wrong_looks(setting.seed));
+    }
     all
 }
 
+/// Single reads of an opening that show a log with another end than it has. An opening makes up to so many of each.
+fn wrong_looks(seed: u64) -> impl Iterator<Item = Trouble> {
+    let numbered = WORKLOAD.iter().enumerate();
+    let steps = numbered.filter(|(_, step)| step.opens()).map(|(index, _)| index + 1);
+    let each = |(files, reads): (Files, u64)| (0..reads).map(move |after| (files, after));
+    let reads = [(Files::LOG, 7), (Files::CATALOG, 8), (Files::MANIFEST, 24)];
+    let looks =
+        steps.flat_map(move |step| reads.into_iter().flat_map(each).map(move |it| (step, it)));
+    looks.flat_map(move |(step, (files, after))| {
+        let mut dice = Dice::new(mix(seed, (step, after, files.0)));
+        // In the last record, and in the last ones.
+        let [last, near] = [9, 13].map(|bits| Effect::FlipBack(dice.roll(1 << bits) as u64));
+        let effects = [last, if files == Files::LOG { near } else { Effect::Stale }];
+        effects.map(|effect| Trouble::Look { step, after, effect, files })
+    })
+}
+
 /// So many kinds of troubles are drawn apart.
-const KINDS: usize = 15;
+const KINDS: usize = 17;
 
 /// What a trouble is drawn as, by a number below [`KINDS`]; 0 is an error of a call that has done nothing.
 fn kind_number(trouble: Trouble) -> usize {
@@ -1359,6 +1418,8 @@ fn kind_number(trouble: Trouble) -> usize {
         Trouble::ReadOnly { .. } => 11,
         Trouble::OpenFiles { .. } => 13,
         Trouble::LostNames { .. } => 14,
+        Trouble::Look { files: Files::LOG, .. } => 15,
+        Trouble::Look { .. } => 16,
     }
 }
 
@@ -1499,6 +1560,7 @@ pub fn replay(id: CaseId) -> std::result::Result<Report, Unknown> {
     match id.trouble {
         Trouble::Dead { step }
         | Trouble::ReadOnly { step }
+        | Trouble::Look { step, .. }
         | Trouble::OpenFiles { step, .. }
         | Trouble::Full { step, .. }
             if step > steps =>
@@ -1707,7 +1769,7 @@ mod tests {
             // A keyspace was made again under a name that no sync wrote any more.
             "faults/1/all/pos/lost-names:12:EIO",
             // A manifest that could not be opened under its new name.
-            "faults/50004/all/pos/open:129:once:EIO-done",
+            "faults/50004/all/pos/open:143:once:EIO-done",
             // A mark for which there was said to be no space, and was.
             "faults/23553695927511/all/pos-direct/write:319:once:ENOSPC-done",
         ] {
