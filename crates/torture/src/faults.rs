@@ -1,5 +1,5 @@
 //! Errors of the file system at every call of a workload, kills, power cuts and the recoveries from them among it: one errno after the
-//! other, once and until the disk is repaired, all of one kind about one kind of files, too many open files, full disks, failed syncs, damaged reads, storms of errors everywhere, and calls that take long.
+//! other, once and until the disk is repaired, all of one kind about one kind of files, too many open files, full disks, failed syncs, damaged reads, single ones of recoveries among them, storms of errors everywhere, and calls that take long.
 //!
 //! Whatever fails, what was acknowledged stays readable, survives the reopening, and survives a power loss if
 //! it was synced; a write that failed is there whole or not at all; and once the disk is repaired the store goes on.
