@@ -37,7 +37,7 @@ use crate::base::{checksum, hash};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::much;
-use crate::vfs::{Access, Dir, File, Fs, Layer, change_names};
+use crate::vfs::{Access, File, Fs, Layer, change_names};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
 const HEADER: usize = 64;
@@ -277,7 +277,7 @@ impl EditLog {
         let identity = identity(kind.name, database, number);
         let path = path(dir, kind.name, number);
         let unfinished = path.with_extension("tmp");
-        let write = || -> Result<(Vec<u8>, Arc<dyn File>, Box<dyn Dir>)> {
+        let write = || -> Result<(Vec<u8>, Arc<dyn File>)> {
             if fs.kind(&unfinished)?.is_some() {
                 fs.remove(&unfinished)?;
             }
@@ -291,10 +291,11 @@ impl EditLog {
             if !planted(Bug::SkipSyncBeforeRename) {
                 file.sync()?;
             }
-            // From the renaming on nothing must become unknown for want of a descriptor.
-            Ok((bytes, file, fs.open_dir(dir)?))
+            Ok((bytes, file))
         };
-        let (bytes, created, names) = write().map_err(AppendError::Refused)?;
+        let (bytes, created) = write().map_err(AppendError::Refused)?;
+        // From the renaming on nothing must become unknown for want of a descriptor.
+        let names = fs.open_dir(dir).map_err(AppendError::Refused)?;
         fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
         if !planted(Bug::SkipSyncAfterRename) {
             names.sync().map_err(unknown)?;
