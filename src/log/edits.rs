@@ -300,6 +300,7 @@ impl EditLog {
         if !planted(Bug::SkipSyncAfterRename) {
             names.sync().map_err(unknown)?;
         }
+        drop(names);
         // Opened anew for errors to name it as it is called now.
         let file = match fs.open(&path, Access::Write, Layer::Positional) {
             // If somebody has taken it away, what is written to it is lost.

@@ -130,7 +130,7 @@ pub enum Effect {
     /// right bytes. On other calls, nothing.
     Misplace(u64),
     /// What is read is what was there before it was last written, sector by sector, as from a disk that has forgotten a write; where nothing was
-    /// written since this was armed, it is the right bytes. On other calls, nothing.
+    /// written since this was armed, or since [`FaultFs::remember`], it is the right bytes. On other calls, nothing.
     Stale,
     /// A panic, and nothing was done.
     Panic,
@@ -459,10 +459,15 @@ impl FaultFs {
     /// Arms a fault. If several are due at one call, the one armed first has its effect and the others wait.
     pub fn arm(&self, fault: Fault) {
         if fault.effect == Effect::Stale {
-            self.plan.remembers.store(true, Relaxed);
+            self.remember();
         }
         let seed = if let Times::OneIn { seed, .. } = fault.times { seed } else { 0 };
         self.plan.armed().push(Armed { fault, rng: Rng::new(seed) });
+    }
+
+    /// Remembers from now on what is written over, as if a fault of [`Stale`](Effect::Stale) reads were armed already.
+    pub fn remember(&self) {
+        self.plan.remembers.store(true, Relaxed);
     }
 
     /// Forgets what such files held before they were last written, by their paths: until they are written again no read of them is

@@ -154,7 +154,8 @@ pub trait Fs: Send + Sync + fmt::Debug {
 
 /// An open directory.
 pub trait Dir: Send + Sync {
-    /// Makes the names in it safe from power loss, as [`Fs::sync_dir`] does, and opens nothing.
+    /// Makes the names in it safe from power loss, as [`Fs::sync_dir`] does, and opens nothing, but where another sync of them has failed since
+    /// it was opened.
     fn sync(&self) -> Result<()>;
 }
 

@@ -281,6 +281,9 @@ fn names_come_and_go() {
         assert_eq!(content(&*place.open("b", Access::Read).unwrap()), b"a");
         fs.rename(&path("b"), &path("sub/c")).unwrap();
         fs.sync_dir(&path("sub")).unwrap();
+        assert_eq!(io_kind(fs.open_dir(&path("none")).map(drop)), ErrorKind::NotFound);
+        let opened = fs.open_dir(&path("sub")).unwrap();
+        (0..2).for_each(|_| opened.sync().unwrap());
         fs.sync_dir(&place.root).unwrap();
         assert_eq!(fs.list(&path("sub")).unwrap(), ["c", "deep"]);
         remove_leftover(&**fs, &path("sub/c")).unwrap();

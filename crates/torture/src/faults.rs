@@ -672,6 +672,8 @@ impl Run {
                 let fault = Fault::new(Operation::Read, effect);
                 self.faulty.arm(Fault { name_contains: files.0.into(), after, ..fault });
             }
+            // What it shows was written over before.
+            Some(Trouble::Look { effect: Effect::Stale, .. }) if at == 0 => self.faulty.remember(),
             Some(Trouble::LostSync { after, errno }) if at == 0 => {
                 self.memory.lose_sync_after(after, Errno::Raw(errno));
             }
@@ -827,12 +829,14 @@ impl Run {
         image.lose_sync_of(&self.memory);
         // What the handle does when it is dropped is done to a disk that nobody sees any more.
         self.faulty = self.faulty.moved_to(Arc::new(image.clone()));
-        // The end of a file of edits as it was before, with the word of what was synced, cannot be told from the end that it has: it would go on
-        // over what is there.
-        self.faulty.forget_older(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            ["catalog-", "manifest-"].iter().any(|edits| name.starts_with(edits))
-        });
+        // The end of a file of edits as it was before, with the word of what was synced, cannot be told from the end that it has, if it is read so
+        // whenever it is looked at: it would go on over what is there.
+        if !self.trouble.is_some_and(Trouble::is_once) {
+            self.faulty.forget_older(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                [Files::CATALOG, Files::MANIFEST].iter().any(|edits| name.starts_with(edits.0))
+            });
+        }
         self.held = None;
         drop(self.db.take());
         self.lost_syncs += self.memory.lost_syncs();
@@ -1380,20 +1384,25 @@ fn small_troubles(setting: Setting, calls: &[(Operation, u64)]) -> Vec<Trouble> 
     all
 }
 
-/// Single reads of an opening that show a log with another end than it has. An opening makes up to so many of each.
+/// Single reads of an opening that show a log with another end than it has. An opening reads up to so many times.
 fn wrong_looks(seed: u64) -> impl Iterator<Item = Trouble> {
     let numbered = WORKLOAD.iter().enumerate();
     let steps = numbered.filter(|(_, step)| step.opens()).map(|(index, _)| index + 1);
     let each = |(files, reads): (Files, u64)| (0..reads).map(move |after| (files, after));
-    let reads = [(Files::LOG, 7), (Files::CATALOG, 8), (Files::MANIFEST, 24)];
+    let reads = [(Files::LOG, 7), (Files::CATALOG, 3), (Files::MANIFEST, 18)];
     let looks =
         steps.flat_map(move |step| reads.into_iter().flat_map(each).map(move |it| (step, it)));
     looks.flat_map(move |(step, (files, after))| {
         let mut dice = Dice::new(mix(seed, (step, after, files.0)));
-        // In the last record, and in the last ones.
-        let [last, near] = [9, 13].map(|bits| Effect::FlipBack(dice.roll(1 << bits) as u64));
-        let effects = [last, if files == Files::LOG { near } else { Effect::Stale }];
-        effects.map(|effect| Trouble::Look { step, after, effect, files })
+        let effects = match files {
+            // In the last record, and in the last ones.
+            Files::LOG => {
+                [9, 13].map(|bits| Effect::FlipBack(dice.roll(1 << bits) as u64)).to_vec()
+            }
+            // Which end a file of edits has it says at its front.
+            _ => vec![Effect::Stale],
+        };
+        effects.into_iter().map(move |effect| Trouble::Look { step, after, effect, files })
     })
 }
 
@@ -1585,7 +1594,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_case_is_read_again() {
-        let setting = Setting::new(7, Layer::Mmap);
+        let setting = Setting::new(7, Layer::Positional);
         let small = small_troubles(setting, &Operation::ALL.map(|operation| (operation, 2)));
         for trouble in large_troubles().into_iter().chain(small) {
             for steps in ["all", "f00d"].map(|steps| steps.parse().unwrap()) {
@@ -1620,7 +1629,7 @@ mod tests {
         let mut counts = [0; KINDS];
         order[..200].iter().for_each(|&trouble| counts[kind_number(trouble)] += 1);
         assert!((45..=55).contains(&counts[0]), "{counts:?}");
-        assert!(counts[1..].iter().all(|count| (10..=11).contains(count)), "{counts:?}");
+        assert!(counts[1..].iter().all(|count| (9..=10).contains(count)), "{counts:?}");
         assert_ne!(order, in_turn(&all, 2));
     }
 
