@@ -30,6 +30,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::record::{self, RecordKind};
 use super::writer::AppendError;
@@ -37,7 +38,7 @@ use crate::base::{checksum, hash};
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use crate::sync::much;
-use crate::vfs::{Access, File, Fs, Layer, change_names};
+use crate::vfs::{Access, File, Fs, Layer, change_names, is_too_many_open};
 
 const MAGIC: [u8; 8] = *b"TBD-EDT\n";
 const HEADER: usize = 64;
@@ -46,6 +47,9 @@ const WATERMARK: usize = record::HEADER + 8;
 const FRONT: usize = HEADER + WATERMARK;
 /// No edit log will ever have had so many edits or files.
 const MOST_EDITS: u64 = 1 << 55;
+/// So many times a sync is tried again that finds too many files open, after this time.
+const MOST_TRIES: usize = 100;
+const A_MOMENT: Duration = Duration::from_millis(10);
 /// A new snapshot is due when the file has more bytes than this, the second in simulations, and than four times the last snapshot.
 const SMALLEST_ROLL: (u64, u64) = (64 << 10, 512);
 
@@ -298,7 +302,7 @@ impl EditLog {
         let names = fs.open_dir(dir).map_err(AppendError::Refused)?;
         fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
         if !planted(Bug::SkipSyncAfterRename) {
-            names.sync().map_err(unknown)?;
+            patiently(|| names.sync()).map_err(unknown)?;
         }
         drop(names);
         // Opened anew for errors to name it as it is called now.
@@ -325,6 +329,20 @@ impl EditLog {
             snapshot_len,
             failed: None,
         })
+    }
+}
+
+/// Tries again for a while as long as too many files are open: after a sync of the same names that has failed for somebody else, one is made anew.
+fn patiently(sync: impl Fn() -> Result<()>) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        match sync() {
+            Err(error) if is_too_many_open(&error) && tries < MOST_TRIES => {
+                tries += 1;
+                crate::sync::thread::sleep(A_MOMENT);
+            }
+            done => return done,
+        }
     }
 }
 
@@ -586,21 +604,40 @@ mod tests {
 
     #[test]
     fn edits_go_on_in_a_new_file_that_could_not_be_opened_anew() {
-        for errno in [5, 24] {
+        let too_many = 24;
+        for (operation, errno, times) in [
+            (Operation::Open, 5, 1),
+            (Operation::Open, too_many, 1),
+            (Operation::SyncDir, too_many, 1),
+            (Operation::SyncDir, too_many, 3),
+        ] {
             let fs = MemoryFs::new();
             fs.create_dir(dir()).unwrap();
             let faults = FaultFs::new(Arc::new(fs.clone()));
             let mut log =
                 EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
-            let fault = Fault::new(Operation::Open, Effect::Fail(Errno::Raw(errno)));
-            faults.arm(Fault { name_contains: KIND.name.into(), ..fault });
+            let fault = |operation, errno| Fault::new(operation, Effect::Fail(Errno::Raw(errno)));
+            let opening = |errno| {
+                let name_contains = KIND.name.into();
+                Fault { name_contains, ..fault(Operation::Open, errno) }
+            };
+            for _ in 0..times {
+                faults.arm(match operation {
+                    Operation::Open => opening(errno),
+                    _ => fault(operation, errno),
+                });
+            }
+            if (operation, times) == (Operation::SyncDir, 3) {
+                faults.arm(opening(too_many));
+            }
             for number in 0..200_usize {
                 let edit = [number as u8; 1000];
                 log.append(&edit, || edit.to_vec()).unwrap();
                 let found = EditLog::read(&fs, dir(), KIND).unwrap().unwrap();
                 assert_eq!(found.edits.last().unwrap_or(&found.snapshot), &edit, "{errno}");
             }
-            assert!(log.number > 2 && faults.fired() == 1, "{errno}: {}", faults.fired());
+            let wanted = if times == 3 { 4 } else { times };
+            assert!(log.number > 2 && faults.fired() == wanted, "{operation} {}", faults.fired());
             reopened(&fs);
         }
     }
