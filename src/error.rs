@@ -164,6 +164,14 @@ impl Error {
         }
     }
 
+    /// The same, but for want of space: that says that nothing was done. As one of an `operation` of which that is unknown.
+    pub(crate) fn with_unknown_outcome(self, operation: &'static str) -> Self {
+        match self {
+            Self::NoSpace { file, source } => Self::Io { file, offset: None, operation, source },
+            other => other,
+        }
+    }
+
     pub(crate) fn corruption(file: &Path, offset: u64, what: impl Into<String>) -> Self {
         Self::Corruption { file: file.to_path_buf(), offset, what: what.into() }
     }

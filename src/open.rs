@@ -5,7 +5,7 @@
 //! 3. Read the catalog, and check the whole log.
 //! 4. Open each engine where it has persisted. So far nothing has been changed, and only what has been found
 //!    whole is changed from here on.
-//! 5. Sync the log, then replay from it what engines have not persisted.
+//! 5. Sync the log, or look at its end again, then replay from it what engines have not persisted.
 //! 6. Go on with the log where it ended; if it ended in a torn tail, in a new segment that names the end, so
 //!    that the tail can never be taken for more than it is.
 
@@ -614,8 +614,9 @@ fn replay(
 ) -> Result<RecoveryReport> {
     let Some(log) = log else { return Ok(RecoveryReport::default()) };
     let dir = shared.path.join(LOG);
-    if !shared.read_only {
-        log.sync(&*shared.fs, &dir)?;
+    match shared.read_only {
+        true => log.look_again(&*shared.fs, &dir)?,
+        false => log.sync(&*shared.fs, &dir)?,
     }
     let mut report =
         RecoveryReport { dropped_bytes: log.found().dropped_bytes, ..RecoveryReport::default() };

@@ -63,13 +63,17 @@ bugs! {
     SkipSyncBeforeRename,
     /// The directory is not synced when a new file of an edit log has got its name. Seen by: crash.
     SkipSyncAfterRename,
+    /// What a refused edit has left behind the end of a file is cut off, but that is not synced. Seen by: faults, with the power cut then.
+    SkipUndoSync,
+    /// A new file of an edit log that has got its name, though the call found no space for it, is thought not to have it. Seen by: faults, with a kill then.
+    BelieveFailedRename,
     /// What recovery has read from the log is not synced before it is shown and the tail is removed. Seen by: crash, with mapped files.
     SkipRecoverySync,
     /// Recovery leaves no word in the log of what it has made safe. Seen by: flip.
     SaySafeNowhere,
     /// What recovery reads of the log once more is written over what is there, however it was read. Seen by: faults, over positional files.
     RewriteUnchecked,
-    /// Recovery does not look again at what follows the end of the log, of a manifest or of the catalog before it goes on there. Seen by: faults, over positional files.
+    /// Who opens a database does not look again at what follows the end of the log, of a manifest or of the catalog. Seen by: faults, over positional files.
     TrustFirstLook,
     /// What is read of a manifest or of the catalog is not synced before anything is built on it. Seen by: faults.
     SkipEditsRecoverySync,

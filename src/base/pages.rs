@@ -33,7 +33,7 @@ impl Pages {
         let pages = MmapMut::map_anon(len).ok()?;
         // Systems that give huge pages unasked would give 2 MiB for the first byte of them, and again what was given back of
         // them. One without huge pages refuses, and needs no such advice.
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         drop(pages.advise(memmap2::Advice::NoHugePage));
         Some(Self(pages))
     }

@@ -50,8 +50,8 @@ const MOST_EDITS: u64 = 1 << 55;
 /// So many times a sync is tried again that finds too many files open, after this time.
 const MOST_TRIES: usize = 100;
 const A_MOMENT: Duration = Duration::from_millis(10);
-/// A new snapshot is due when the file has more bytes than this, the second in simulations, and than four times the last snapshot.
-const SMALLEST_ROLL: (u64, u64) = (64 << 10, 512);
+/// A new snapshot is due when the file has more bytes than this and than four times the last snapshot.
+const SMALLEST_ROLL: u64 = 64 << 10;
 
 /// A kind of edit log.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,8 @@ impl EditLog {
         Ok(Self::write_file(fs, dir, kind, database, 1, 0, snapshot)?)
     }
 
-    /// Reads the newest file of an edit log; `None` if there is none. Changes nothing.
+    /// Reads the newest file of an edit log; `None` if there is none. It is read twice: what one wrong read hides would be cut off, or written over,
+    /// and who only reads would not see it. Changes nothing.
     pub(crate) fn read(fs: &dyn Fs, dir: &Path, kind: EditKind) -> Result<Option<Edits>> {
         let numbers = fs.list(dir)?;
         let Some(number) = numbers.iter().filter_map(|file| number_of(kind.name, file)).max()
@@ -122,22 +123,22 @@ impl EditLog {
         };
         let path = path(dir, kind.name, number);
         let file = fs.open(&path, Access::Read, Layer::Positional)?;
-        let bytes = file.view(0..file.len()?)?;
-        read_file(&path, &bytes, kind, number).map(Some)
+        let read = || read_file(&path, &file.view(0..file.len()?)?, kind, number);
+        let found = read()?;
+        if !planted(Bug::TrustFirstLook) {
+            let again = read()?;
+            if (again.count, again.end) != (found.count, found.end) {
+                let what = "what follows in the file could not be read a moment ago: open the database again";
+                return Err(Error::corruption(&path, found.end.min(again.end), what));
+            }
+        }
+        Ok(Some(found))
     }
 
     /// Opens for writing what [`read`](Self::read) found, and removes what an interrupted roll left.
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, kind: EditKind, found: &Edits) -> Result<Self> {
         let name = kind.name;
         let file = fs.open(&found.path, Access::Write, Layer::Positional)?;
-        if !planted(Bug::TrustFirstLook) {
-            // What one wrong read has hidden would be cut off, or written over.
-            let again = read_file(&found.path, &file.view(0..file.len()?)?, kind, found.number)?;
-            if (again.count, again.end) != (found.count, found.end) {
-                let what = "what follows in the file could not be read a moment ago: open the database again";
-                return Err(Error::corruption(&found.path, found.end.min(again.end), what));
-            }
-        }
         if found.torn {
             file.truncate(found.end)?;
         }
@@ -226,8 +227,12 @@ impl EditLog {
         encode(&mut buffer, RecordKind::Write, self.edits + 1, self.identity, self.end, edit)
             .map_err(AppendError::Refused)?;
         if let Err(error) = self.file.write_at(self.end, &buffer) {
-            // A part may be there: without it, it is as if nothing had been tried.
-            return Err(match self.file.truncate(self.end) {
+            // A part may be there, or all of it, and come back after a power loss: without it, it is as if nothing had been tried.
+            let is_undone = self
+                .file
+                .truncate(self.end)
+                .and_then(|()| if planted(Bug::SkipUndoSync) { Ok(()) } else { self.file.sync() });
+            return Err(match is_undone {
                 Ok(()) => AppendError::of_write(error),
                 Err(_) => unknown(error),
             });
@@ -240,10 +245,9 @@ impl EditLog {
         self.file.sync().and_then(|()| self.raise_watermark()).map_err(unknown)
     }
 
-    /// A file that is longer is followed by another one.
+    /// A file that is longer is followed by another one, in simulations soon.
     fn longest(&self) -> u64 {
-        let (usual, small) = SMALLEST_ROLL;
-        much(usual, small).max(4 * self.snapshot_len)
+        much(SMALLEST_ROLL.max(4 * self.snapshot_len), 3 * self.snapshot_len)
     }
 
     /// Notes at the front of the file that all of it has been synced. What is there says less, and nothing false: it may stay where there is no space to
@@ -300,7 +304,19 @@ impl EditLog {
         let (bytes, created) = write().map_err(AppendError::Refused)?;
         // From the renaming on nothing must become unknown for want of a descriptor.
         let names = fs.open_dir(dir).map_err(AppendError::Refused)?;
-        fs.rename(&unfinished, &path).map_err(AppendError::of_write)?;
+        if let Err(error) = fs.rename(&unfinished, &path) {
+            let has = |path| fs.kind(path).map(|kind| kind.is_some());
+            let is_named = match planted(Bug::BelieveFailedRename) {
+                true => Ok(false),
+                false => has(&path),
+            };
+            match (AppendError::of_write(error.clone()), is_named, has(&unfinished)) {
+                // There was space for the name all the same.
+                (AppendError::Refused(_), Ok(true), Ok(false)) => {}
+                (refused, Ok(false), _) => return Err(refused),
+                _ => return Err(unknown(error)),
+            }
+        }
         if !planted(Bug::SkipSyncAfterRename) {
             patiently(|| names.sync()).map_err(unknown)?;
         }
@@ -348,12 +364,7 @@ fn patiently(sync: impl Fn() -> Result<()>) -> Result<()> {
 
 /// After which it is unknown what is on the disk: that there was no space does not say that nothing was written.
 fn unknown(error: Error) -> AppendError {
-    AppendError::Unknown(match error {
-        Error::NoSpace { file, source } => {
-            Error::Io { file, offset: None, operation: "record a change in", source }
-        }
-        other => other,
-    })
+    AppendError::Unknown(error.with_unknown_outcome("record a change in"))
 }
 
 fn encode(
@@ -502,25 +513,134 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_wrongly_once_is_not_written_over() {
-        let fs = MemoryFs::new();
-        drop(created(&fs));
-        let faults = FaultFs::new(Arc::new(fs.clone()));
-        let open = |found: &Edits| EditLog::open(Arc::new(faults.clone()), dir(), KIND, found);
-        let read = || EditLog::read(&faults, dir(), KIND).unwrap().unwrap();
-        let mut log = open(&read()).unwrap();
-        faults.arm(Fault::new(Operation::Read, Effect::Stale));
-        // Over several sectors, of which the last ones are written once.
-        let edit = vec![2; 2000];
-        log.append(&edit, Vec::new).unwrap();
-        drop(log);
-        let files = fs.files();
-        let found = read();
-        assert_eq!((found.edits.len(), faults.fired()), (0, 1));
-        assert_eq!(open(&found).unwrap_err().kind(), ErrorKind::Corruption);
-        assert!(fs.files() == files);
-        assert_eq!(read().edits, [edit]);
-        open(&read()).unwrap();
+    fn what_is_read_wrongly_once_is_not_believed() {
+        for after in 0..2 {
+            let fs = MemoryFs::new();
+            drop(created(&fs));
+            let faults = FaultFs::new(Arc::new(fs.clone()));
+            let read = || EditLog::read(&faults, dir(), KIND).map(Option::unwrap);
+            let open = |found: &Edits| EditLog::open(Arc::new(faults.clone()), dir(), KIND, found);
+            let mut log = open(&read().unwrap()).unwrap();
+            faults.arm(Fault { after, ..Fault::new(Operation::Read, Effect::Stale) });
+            // Over several sectors, of which the last ones are written once.
+            let edit = vec![2; 2000];
+            log.append(&edit, Vec::new).unwrap();
+            drop(log);
+            let files = fs.files();
+            assert_eq!(read().unwrap_err().kind(), ErrorKind::Corruption);
+            assert_eq!(faults.fired(), 1);
+            assert!(fs.files() == files);
+            assert_eq!(read().unwrap().edits, [edit]);
+            open(&read().unwrap()).unwrap();
+        }
+    }
+
+    /// Who is told that there was no space removes what the edit speaks of.
+    #[test]
+    fn what_was_refused_does_not_come_back() {
+        for (operation, name, is_whole) in [
+            (Operation::Write, "", true),
+            (Operation::Write, "", false),
+            (Operation::Rename, ".tmp", true),
+        ] {
+            let fs = MemoryFs::traced();
+            fs.create_dir(dir()).unwrap();
+            fs.sync_dir(Path::new("/")).unwrap();
+            let faults = FaultFs::new(Arc::new(fs.clone()));
+            let mut log =
+                EditLog::create(Arc::new(faults.clone()), dir(), KIND, 7, b"first").unwrap();
+            let (mut refused, mut fired) = (0, 0);
+            for number in 0..80_usize {
+                let no_space = Errno::Raw(28);
+                let effect = match is_whole {
+                    true => Effect::FailDone(no_space),
+                    false => Effect::FailShort(500, no_space),
+                };
+                let name_contains = name.into();
+                faults.arm(Fault { name_contains, ..Fault::new(operation, effect) });
+                let edits = |number: usize| [number as u8; 1000];
+                let appended = log.append(&edits(number), || edits(number).to_vec());
+                fired += faults.fired();
+                faults.disarm();
+                let kept = match appended {
+                    Ok(()) => number,
+                    Err(AppendError::Refused(_)) => number.wrapping_sub(1),
+                    Err(error) => panic!("{operation}: {error:?}"),
+                };
+                let at = fs.operations();
+                let mut cuts = vec![PowerCut::KeepAll, PowerCut::DropUnsynced];
+                for single in 0..fs.unsynced(at) {
+                    cuts.extend([PowerCut::KeepAlone(single), PowerCut::DropAlone(single)]);
+                }
+                for cut in cuts {
+                    let found = EditLog::read(&fs.image(at, cut), dir(), KIND).unwrap().unwrap();
+                    let is_kept = match kept {
+                        usize::MAX => found.edits.is_empty(),
+                        kept => *found.edits.last().unwrap_or(&found.snapshot) == edits(kept),
+                    };
+                    assert!(is_kept, "{operation} {number} {cut:?}");
+                }
+                if appended.is_err() {
+                    refused += 1;
+                    log.append(&edits(number), || edits(number).to_vec()).unwrap();
+                }
+            }
+            assert!(fired > 0 && log.number > 1, "{operation}");
+            // What has its name is there, and all that is written can be taken back.
+            assert_eq!(refused > 0, operation == Operation::Write, "{operation}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_back_or_looked_for_is_unknown() {
+        let (no_space, broken) = (Errno::Raw(28), Errno::Raw(5));
+        let done = |operation| Fault::new(operation, Effect::FailDone(no_space));
+        let fails = |operation| Fault::new(operation, Effect::Fail(broken));
+        let at_roll = |fault| Fault { name_contains: ".tmp".into(), ..fault };
+        let not_done = Fault::new(Operation::Rename, Effect::Fail(no_space));
+        for (faults, is_unknown) in [
+            (vec![done(Operation::Write), fails(Operation::Truncate)], true),
+            (vec![done(Operation::Write), fails(Operation::Sync)], true),
+            (vec![done(Operation::Write)], false),
+            // Before the renaming it is looked whether there is an unfinished file.
+            (vec![done(Operation::Rename), Fault { after: 1, ..fails(Operation::List) }], true),
+            (vec![not_done.clone(), Fault { after: 1, ..fails(Operation::List) }], true),
+            (vec![not_done], false),
+        ] {
+            let fs = MemoryFs::new();
+            fs.create_dir(dir()).unwrap();
+            let faulty = FaultFs::new(Arc::new(fs.clone()));
+            let mut log =
+                EditLog::create(Arc::new(faulty.clone()), dir(), KIND, 7, b"first").unwrap();
+            if faults[0].operation == Operation::Rename {
+                while log.end <= log.longest() {
+                    log.append(&[1; 1000], Vec::new).unwrap();
+                }
+            }
+            let number = log.number;
+            let all = faults.len() as u64;
+            let is_write = faults[0].operation == Operation::Write;
+            faults.into_iter().for_each(|fault| {
+                faulty.arm(if is_write || fault.operation == Operation::List {
+                    fault
+                } else {
+                    at_roll(fault)
+                });
+            });
+            let error = log.append(b"edit", || b"all".to_vec()).unwrap_err();
+            assert_eq!(faulty.fired(), all, "{error:?}");
+            assert_eq!(matches!(error, AppendError::Unknown(_)), is_unknown, "{error:?}");
+            let of_unknown = Error::from(error).kind();
+            assert_eq!(of_unknown == ErrorKind::NoSpace, !is_unknown);
+            let again = log.append(b"edit", || b"all".to_vec());
+            assert_eq!(again.is_err(), is_unknown);
+            if !is_unknown {
+                let (found, _) = reopened(&fs);
+                let last = found.edits.last().unwrap_or(&found.snapshot);
+                assert!(last == b"edit" || last == b"all", "{last:?}");
+                assert_eq!(log.number > number, !is_write);
+            }
+        }
     }
 
     #[test]

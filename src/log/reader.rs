@@ -274,8 +274,8 @@ impl Log {
     }
 
     /// Whether the log still ends where it did when it was read first, or else an error. What could not be read then would be written over; or, where it is
-    /// left, a later recovery would take it up again, in the place of what is written from now on.
-    fn look_again(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
+    /// left, a later recovery would take it up again, in the place of what is written from now on; and who only reads would not see it.
+    pub(crate) fn look_again(&self, fs: &dyn Fs, dir: &Path) -> Result<()> {
         if planted(Bug::TrustFirstLook) {
             return Ok(());
         }

@@ -244,8 +244,9 @@ impl Writer {
         let number = segment.number;
         let started = Self::start_in(Arc::clone(&segments), segment, left, link, last);
         if started.is_err() {
-            // Its link may be there, and would be followed if another segment were started.
-            segments.remove_unused([number])?;
+            // Its link may be there, and would be followed if another segment were started: want of space is no reason to try that.
+            let removed = segments.remove_unused([number]);
+            removed.map_err(|error| error.with_unknown_outcome("remove a segment of"))?;
         }
         started
     }

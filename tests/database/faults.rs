@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turbidite::vfs::{Effect, Errno, Fault, FaultFs, MemoryFs, Operation, PowerCut, Times};
-use turbidite::{Database, EngineKind, ErrorKind, Layer};
+use turbidite::{Database, Durability, EngineKind, ErrorKind, Layer, Slice};
 use turbidite_torture::Setting;
 use turbidite_torture::faults::{Effort, run};
 
@@ -47,17 +47,22 @@ const EACH_ENGINE: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 
 /// A database with some keys of a keyspace in its files and some in the log.
 fn filled(fs: &MemoryFs, name: &str) -> Database {
+    filled_by(|| history::open(fs).unwrap(), name)
+}
+
+/// The same, opened in this way.
+fn filled_by(open: impl Fn() -> Database, name: &str) -> Database {
     let put = |db: &Database, numbers: Range<u32>| {
         let keyspace = db.keyspace(name, history::options(name)).unwrap();
         for number in numbers {
             keyspace.put(format!("{number:04}"), vec![number as u8; 2000]).unwrap();
         }
     };
-    let db = history::open(fs).unwrap();
+    let db = open();
     put(&db, 0..31);
     // Afterwards no file has room in reserve.
     db.close().unwrap();
-    let db = history::open(fs).unwrap();
+    let db = open();
     put(&db, 31..50);
     db
 }
@@ -276,6 +281,105 @@ fn open_without_reading(name: &str) {
             }
         }
     }
+}
+
+#[test]
+fn who_only_reads_does_not_believe_one_wrong_read_either() {
+    EACH_ENGINE.into_iter().for_each(read_wrongly);
+}
+
+/// Has each of the reads with which the database is opened show what there was before, or near its end what never was.
+fn read_wrongly(name: &str) {
+    let fs = MemoryFs::new();
+    let writing = FaultFs::new(Arc::new(fs.clone()));
+    writing.remember();
+    let builder =
+        |fs: &FaultFs| history::builder(Arc::new(fs.clone())).log_layer(Layer::Positional);
+    let db = filled_by(|| builder(&writing).open().unwrap(), name);
+    let keyspace = db.open_keyspace(name).unwrap();
+    // Some of it is in the manifest, and some of it in the log, which does not say that it was synced.
+    keyspace.persist().unwrap();
+    for number in 40..50_u8 {
+        keyspace.put(format!("{number:04}"), vec![number + 100; 2000]).unwrap();
+    }
+    let (mut refused, mut fired) = (0, 0);
+    let effects = [0, 1000, 40_000].map(Effect::FlipBack).into_iter().chain([Effect::Stale]);
+    for (effect, after) in effects.flat_map(|effect| (0..20).map(move |after| (effect, after))) {
+        let read = writing.moved_to(Arc::new(fs.fork()));
+        read.arm(Fault { after, ..Fault::new(Operation::Read, effect) });
+        let opened = builder(&read).read_only(true).open();
+        let all = opened.and_then(|db| db.open_keyspace(name)?.iter().collect());
+        fired += read.fired();
+        match all {
+            Ok(all) => {
+                let all: Vec<_> = all;
+                let value = |number: u8| vec![number + if number < 40 { 0 } else { 100 }; 2000];
+                let right = (0..50_u8).map(|number| (format!("{number:04}"), value(number)));
+                let is_right = |(found, (key, value)): (&(Slice, Slice), (String, Vec<u8>))| {
+                    *found.0 == *key.as_bytes() && *found.1 == *value
+                };
+                let are_right = all.len() == 50 && all.iter().zip(right).all(is_right);
+                assert!(are_right, "{name}: {effect:?} of read {after}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(fired > 10 && refused > 5, "{name}: {refused} of {fired}");
+}
+
+/// A segment that was to follow a torn tail, and is there with its link though there was said to be no space for it and for its removal, is not followed
+/// in the place of another one.
+#[test]
+fn one_segment_follows_a_torn_tail() {
+    let fs = MemoryFs::new();
+    let db = history::builder(Arc::new(fs.clone())).log_layer(Layer::Positional).open().unwrap();
+    let alpha = db.keyspace("alpha", history::options("alpha")).unwrap();
+    // Segments that are not needed any more wait to be used again.
+    for number in 0..40 {
+        alpha.put(format!("{number:04}"), vec![number; 20_000]).unwrap();
+    }
+    alpha.persist().unwrap();
+    for number in 40..50 {
+        alpha.put(format!("{number:04}"), vec![number; 2000]).unwrap();
+    }
+    let fs = fs.fork();
+    // The last record is torn.
+    let value = vec![49; 2000];
+    let has = |bytes: &[u8]| bytes.windows(2000).position(|part| part == value);
+    let found = fs.files().into_iter().find_map(|(path, bytes)| Some((path, has(&bytes)?)));
+    let (path, at) = found.expect("it is in the log");
+    fs.corrupt(&path, at as u64 + 10, 1).unwrap();
+    let no_space = Errno::Raw(28);
+    // Not the tail.
+    let is_log = |fault| Fault { name_contains: "00000".into(), ..fault };
+    let mut both = 0;
+    for after in 0..12 {
+        let fork = fs.fork();
+        let faulty = FaultFs::new(Arc::new(fork.clone()));
+        let done = is_log(Fault::new(Operation::Write, Effect::FailDone(no_space)));
+        faulty.arm(Fault { after, ..done });
+        faulty.arm(is_log(Fault::new(Operation::Remove, Effect::Fail(no_space))));
+        let open = |fs: Arc<dyn turbidite::vfs::Fs>| {
+            history::builder(fs).log_layer(Layer::Positional).open()
+        };
+        let opened = open(Arc::new(faulty.clone()));
+        both += usize::from(faulty.fired() == 2);
+        faulty.disarm();
+        let db = match opened {
+            Ok(db) => db,
+            Err(_) => open(Arc::new(fork.clone())).unwrap(),
+        };
+        let alpha = db.open_keyspace("alpha").unwrap();
+        assert_eq!(alpha.count().unwrap(), 49, "write {after}");
+        alpha.put_with("more", "of it", Durability::Sync).unwrap();
+        let db = open(Arc::new(fork.fork())).unwrap_or_else(|error| panic!("{after}: {error:?}"));
+        let more = db.open_keyspace("alpha").unwrap().get("more").unwrap();
+        assert!(more.is_some(), "what was synced is lost: write {after}");
+    }
+    assert!(both > 0, "nothing was met");
 }
 
 #[test]

@@ -19,8 +19,8 @@ use crate::output::Figures;
 /// Try the promises of the store: cut the power everywhere and see what is left, kill processes, have files and disks fail, compare answers with a
 /// model's
 ///
-/// All but `kill` and `soak` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of the case that is
-/// told then is for `torture replay`, but for `kill` and `soak`. A case that hangs, for two minutes, is a promise that was not kept, too. Ctrl-C
+/// All but `kill`, `soak` and a part of `mutants` is done in memory: no file is touched. Ends with exit code 1 if a promise was not kept; the name of
+/// the case that is told then is for `torture replay`, but for those of `kill` and `soak`, which are not played again. A case that hangs, for two minutes, is a promise that was not kept, too. Ctrl-C
 /// ends all but `mutants` as if the time were over: what was tried is told. The second one ends it at once.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -114,8 +114,8 @@ impl Crash {
 /// Have calls to the file system fail, each in every way, and damage what is read
 ///
 /// A workload on all engines is run again and again: each call to the file system of each kind fails with each errno, once and until the disk is
-/// repaired, in the middle of its bytes or although all was done; syncs fail and lose what they were to sync; what is read has a bit turned over or is from
-/// another place; all calls of one kind about one kind of files fail; disks die, refuse changes or become full, or too many files are open; and there are storms in which any call may fail. Nothing that was acknowledged may be lost, and once the disk is repaired all must go on.
+/// repaired, in the middle of its bytes or although all was done; the process is killed, or the power cut, when the store has told of that; syncs fail and lose what they were to sync; what is read has a bit turned over, is from
+/// another place or was written over since, in recoveries, too; all calls of one kind about one kind of files fail; disks die, refuse changes or become full, or too many files are open; calls take long; and there are storms in which any call may fail. Nothing that was acknowledged may be lost, and once the disk is repaired all must go on.
 /// Cases are runs of the workload.
 #[derive(Args, Debug)]
 struct Faults {
@@ -137,7 +137,7 @@ impl Faults {
     }
 }
 
-/// Damage every bit of every file of a small database, and see whether anybody believes it
+/// Damage the files of a small database, one bit in so many or every one, and see whether anybody believes it
 ///
 /// Each seed is another database, closed, as its files are while it is open, and with commits at the end of its log that were not synced. Bits and bytes are flipped, files cut off, removed, swapped with each other and with
 /// those of another database, sectors are lost, garbage, or those of another place. Each answer must be right or an error, also when the database was written to and
@@ -146,7 +146,7 @@ impl Faults {
 struct Flip {
     #[command(flatten)]
     course: Course,
-    /// Flip one bit in so many, others with each seed; 1 is all that are in use
+    /// Flip one bit in so many, others with each seed; 1 is all that are in use (of what two states of the database share, one sector in 16)
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
 }
