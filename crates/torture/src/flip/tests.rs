@@ -262,3 +262,13 @@ fn what_was_not_synced_may_be_lost_and_not_without_a_word() {
     assert!(lost(tail, 70, 5, Verdict::Dropped));
     assert!(lost_if(Damage::Missing, tail, 5, Verdict::Silent));
 }
+
+/// Those of bugs that are mended.
+#[test]
+fn cases_that_have_given_wrong_answers() {
+    // A page that had never been written gave an error once, and wrong answers from then on.
+    let id = "flip/1/all/mmap/closed/keyspaces+3+tree/stale:32768".parse().unwrap();
+    let report = replay(id).unwrap();
+    assert!(report.violations.is_empty(), "{:?}", report.violations);
+    assert_eq!(report.faults_fired(), 1);
+}
