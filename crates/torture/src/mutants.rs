@@ -11,8 +11,9 @@ use crate::report::{Report, Violation};
 use crate::setting::{Engines, Setting};
 use crate::{crash, faults, flip, linear, model, workers};
 
-/// A mode is left for the next one after so long.
+/// A mode is left for the next one after so long, and `faults`, which has the most kinds of cases and counts calls first, after the second.
 const SLICE: Duration = Duration::from_secs(3);
+const SLICE_OF_FAULTS: Duration = Duration::from_secs(6);
 /// How dense power cuts are, which is all over the workload within that time, damage, and faults.
 const CUTS: crash::Effort = crash::Effort { step: 61, from: 0, randoms: 2 };
 const FLIPS: flip::Effort = flip::Effort { every: 16 };
@@ -84,7 +85,7 @@ pub fn hunt(
         let engines = each[(seed % each.len() as u64) as usize];
         let layer = ground.layers[(seed.wrapping_sub(1) % ground.layers.len() as u64) as usize];
         for (by, attempt) in modes {
-            let until = Instant::now() + SLICE;
+            let until = Instant::now() + if by == "faults" { SLICE_OF_FAULTS } else { SLICE };
             let report = attempt(Setting { seed, engines, layer }, &|| Instant::now() < until);
             tried.cases += report.cases;
             tried.operations += report.operations;
