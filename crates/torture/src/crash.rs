@@ -26,7 +26,7 @@ use crate::report::{Report, Violation};
 use crate::setting::{Setting, Unknown};
 use crate::steps::{self, Steps};
 use crate::watch::watched;
-use crate::{Dice, choices, panics, simulated_in_peace, threads, workers};
+use crate::{Dice, choices, dice, panics, simulated_in_peace, threads, workers};
 
 /// So many of the single pending writes are kept alone, and dropped alone, at each boundary.
 const SINGLES: usize = 5;
@@ -58,6 +58,10 @@ pub struct Effort {
     pub from: usize,
     /// How many random images there are at each boundary, at most [`MOST_RANDOMS`].
     pub randoms: usize,
+    /// How many of all images are made at most at each boundary: the seed says which.
+    pub images: usize,
+    /// In how many passes over the workload, which are not 0: with many even a run that is cut short has been all over it, with one it is known up to where.
+    pub passes: usize,
 }
 
 impl Effort {
@@ -67,6 +71,11 @@ impl Effort {
         let inner = self.from.max(1)..operations;
         let between = (first..operations).step_by(self.step).filter(move |at| inner.contains(at));
         std::iter::once(0).chain(between).chain([operations])
+    }
+
+    /// What is in order, in passes over all of it.
+    fn in_passes<T: Copy>(self, all: &[T]) -> impl Iterator<Item = T> {
+        (0..self.passes).flat_map(move |pass| all.iter().skip(pass).step_by(self.passes).copied())
     }
 }
 
@@ -821,7 +830,8 @@ pub fn run(
     let boundaries: BTreeSet<_> = effort.boundaries(setting.seed, operations).collect();
     let is_new = |at: &usize| *at >= effort.from && !boundaries.contains(at);
     let moments: BTreeSet<_> = history.moments().filter(is_new).collect();
-    let all = boundaries.union(&moments).copied().flat_map(|at| {
+    let all: Vec<_> = boundaries.union(&moments).copied().collect();
+    let all = effort.in_passes(&all).flat_map(|at| {
         let is_moment = moments.contains(&at);
         let count = if is_moment { &kept } else { &reached };
         count.fetch_add(1, Ordering::Relaxed);
@@ -830,10 +840,11 @@ pub fn run(
             true => vec![PowerCut::DropUnsynced],
             false => cuts(fs, at, effort),
         };
-        let drawn = choices::mix(setting.seed, at) % cuts.len() as u64;
-        (0..)
-            .zip(cuts)
-            .map(move |(image, cut)| (image == drawn, CaseId { setting, at, cut, steps }))
+        let drawn = (choices::mix(setting.seed, at) % cuts.len() as u64) as usize;
+        let order = dice::shuffled(cuts.len(), choices::mix(setting.seed, ("images", at)));
+        let images: BTreeSet<_> = order.take(effort.images).collect();
+        let case = move |image| (image == drawn, CaseId { setting, at, cut: cuts[image], steps });
+        images.into_iter().map(case)
     });
     // Images are made where they are asked for in order, which is cheap.
     let case = |(made, (is_drawn, id)): (usize, (bool, CaseId))| {
@@ -903,7 +914,9 @@ fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violat
     };
     let Trace { fs, history } = &trace;
     let cases = (0..=fs.operations()).flat_map(|at| {
-        let all = cuts(fs, at, Effort { step: 1, from: 0, randoms: 2 }).into_iter();
+        let all =
+            cuts(fs, at, Effort { step: 1, from: 0, randoms: 2, images: usize::MAX, passes: 1 })
+                .into_iter();
         let alike = all.filter(|&other| kind_of(other) == kind_of(cut));
         alike.map(move |cut| CaseId { at, cut, ..like })
     });
@@ -913,6 +926,9 @@ fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violat
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
     use turbidite::Layer;
 
     use super::*;
@@ -970,7 +986,11 @@ mod tests {
     fn each_engine_by_itself_is_recovered() {
         for engines in Engines::each() {
             let setting = Setting { engines, ..Setting::new(3, Layer::Positional) };
-            let report = run(setting, Effort { step: 300, from: 0, randoms: 1 }, |_| true);
+            let report = run(
+                setting,
+                Effort { step: 300, from: 0, randoms: 1, images: usize::MAX, passes: 1 },
+                |_| true,
+            );
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             assert!(report.cases > 20 && report.faults_fired() == report.cases, "{report:?}");
         }
@@ -979,7 +999,7 @@ mod tests {
     #[test]
     fn a_run_begins_where_another_one_has_ended() {
         let boundaries = |step, from, operations| {
-            let effort = Effort { step, from, randoms: 0 };
+            let effort = Effort { step, from, randoms: 0, images: usize::MAX, passes: 1 };
             effort.boundaries(3, operations).collect::<Vec<_>>()
         };
         // Both ends, and each 300th from the third one on.
@@ -998,9 +1018,43 @@ mod tests {
 
         let setting =
             Setting { engines: Engines::each().remove(0), ..Setting::new(3, Layer::Mmap) };
-        let report = run(setting, Effort { step: 300, from: usize::MAX, randoms: 0 }, |_| true);
+        let report = run(
+            setting,
+            Effort { step: 300, from: usize::MAX, randoms: 0, images: usize::MAX, passes: 1 },
+            |_| true,
+        );
         assert_eq!(report.counts["boundaries"], 2);
         assert!(report.operations > 300 && report.violations.is_empty(), "{report:?}");
+    }
+
+    #[test]
+    fn passes_are_all_over_the_workload_and_try_the_same() {
+        let effort = Effort { step: 1, from: 0, randoms: 0, images: 1, passes: 3 };
+        let all: Vec<_> = effort.in_passes(&[0, 1, 2, 3, 4, 5, 6]).collect();
+        assert_eq!(all, [0, 3, 6, 1, 4, 2, 5]);
+        assert_eq!(effort.in_passes(&[0, 1]).collect::<Vec<_>>(), [0, 1]);
+
+        let setting =
+            Setting { engines: Engines::each().remove(0), ..Setting::new(3, Layer::Mmap) };
+        let tried = |images, passes| {
+            let names = Mutex::new(BTreeSet::new());
+            let effort = Effort { step: 300, from: 0, randoms: 1, images, passes };
+            let report =
+                run(setting, effort, |case| names.lock().unwrap().insert(case.to_string()));
+            assert!(report.violations.is_empty(), "{:?}", report.violations);
+            names.into_inner().unwrap()
+        };
+        let few = tried(2, 5);
+        let boundary = |name: &String| name.split('/').nth(4).unwrap().parse::<usize>().unwrap();
+        let mut of_each = BTreeMap::new();
+        few.iter().for_each(|name| *of_each.entry(boundary(name)).or_insert(0) += 1);
+        assert!(of_each.len() > 10 && of_each.values().all(|&images| images <= 2), "{of_each:?}");
+        #[cfg(feature = "simulation")]
+        {
+            let all = tried(usize::MAX, 1);
+            assert_eq!(tried(usize::MAX, 5), all);
+            assert!(few.len() < all.len() && few.is_subset(&all), "{few:?} of {all:?}");
+        }
     }
 
     #[test]

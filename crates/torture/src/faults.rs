@@ -1615,16 +1615,21 @@ fn kind_number(trouble: Trouble) -> usize {
 
 /// All of them in an order that the seed decides. Most are errors of calls that have done nothing: one in four is, as long as there are others, of which each
 /// kind has its turn as often as the next one. So it is among those that end with a crash with what they have done to which files: writes are many, and
-/// renamings few.
+/// renamings few; and among reads of openings, most of which are of manifests.
 fn in_turn(troubles: &[Trouble], seed: u64) -> Vec<Trouble> {
     let mut alike = HashMap::new();
+    let mut so_many = |kind| {
+        let many: &mut usize = alike.entry(kind).or_default();
+        *many += 1;
+        *many
+    };
     let mut shuffled: Vec<_> = dice::shuffled(troubles.len(), seed)
         .map(|at| match troubles[at] {
             Trouble::Call { operation, often: Often::UntilCrash, effect, files, .. } => {
-                let many: &mut usize =
-                    alike.entry((operation, discriminant(&effect), files.0)).or_default();
-                *many += 1;
-                (*many, at)
+                (so_many((operation, discriminant(&effect), files.0)), at)
+            }
+            Trouble::Look { effect, files, .. } => {
+                (so_many((Operation::Read, discriminant(&effect), files.0)), at)
             }
             _ => (0, at),
         })

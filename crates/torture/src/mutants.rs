@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 use turbidite::Layer;
 use turbidite::planted::{Bug, plant};
 
+use crate::choices::mix;
 use crate::report::{Report, Violation};
 use crate::setting::{Engines, Setting};
-use crate::{crash, faults, flip, linear, model, workers};
+use crate::{crash, faults, flip, is_small, linear, model, workers};
 
-/// A mode is left for the next one after so long, and `faults`, which has the most kinds of cases and counts calls first, after the second.
-const SLICE: Duration = Duration::from_secs(3);
-const SLICE_OF_FAULTS: Duration = Duration::from_secs(6);
-/// How dense power cuts are, which is all over the workload within that time, damage, and faults.
-const CUTS: crash::Effort = crash::Effort { step: 61, from: 0, randoms: 2 };
+/// A mode is left for the next one after so long, and `faults`, which has the most kinds of cases and counts calls first, after the second. What a bug
+/// needs to be noticed is mostly a setting of some kind: many of them are seen for a short time each.
+const SLICE: Duration = Duration::from_secs(1);
+const SLICE_OF_FAULTS: Duration = Duration::from_secs(3);
+/// How dense power cuts are, damage, and faults. A few images each at many boundaries, all over the workload however few there is the time for: most
+/// bugs show in all images of few boundaries.
+const CUTS: crash::Effort = crash::Effort { step: 7, from: 0, randoms: 2, images: 2, passes: 16 };
 const FLIPS: flip::Effort = flip::Effort { every: 16 };
 const FAULTS: faults::Effort = faults::Effort { every: 1 };
 
@@ -81,11 +84,19 @@ pub fn hunt(
         Engines::All => [vec![Engines::All; 4], Engines::each()].concat(),
         only => vec![only],
     };
-    for seed in ground.seed.. {
+    let mut next = ground.seed;
+    for round in 0_u64.. {
+        // Two of three have little do what takes much elsewhere, where more bugs show.
+        let wanted = !round.is_multiple_of(3);
+        let seed = (next..next + 64).find(|&seed| is_small(seed) == wanted).unwrap_or(next);
+        next = seed + 1;
         let engines = each[(seed % each.len() as u64) as usize];
         let layer = ground.layers[(seed.wrapping_sub(1) % ground.layers.len() as u64) as usize];
         for (by, attempt) in modes {
-            let until = Instant::now() + if by == "faults" { SLICE_OF_FAULTS } else { SLICE };
+            let is_faults = by == "faults";
+            let until = Instant::now() + if is_faults { SLICE_OF_FAULTS } else { SLICE };
+            let layer =
+                if is_faults { layer_of_faults(seed, layer, &ground.layers) } else { layer };
             let report = attempt(Setting { seed, engines, layer }, &|| Instant::now() < until);
             tried.cases += report.cases;
             tried.operations += report.operations;
@@ -98,7 +109,13 @@ pub fn hunt(
             }
         }
     }
-    unreachable!("there are seeds enough")
+    unreachable!("there are rounds enough")
+}
+
+/// Over positional files for half of the seeds, if they are among the layers: no other layer has reads that are damaged.
+fn layer_of_faults(seed: u64, layer: Layer, layers: &[Layer]) -> Layer {
+    let is_positional = mix(seed, "layer").is_multiple_of(2);
+    if is_positional && layers.contains(&Layer::Positional) { Layer::Positional } else { layer }
 }
 
 /// Settings that have a seed of their own each.
@@ -125,18 +142,21 @@ mod tests {
         steps.of(&[(); 128]).len()
     }
 
-    /// Makes the workload of the first violation shorter, which is then to fail with the bug and only with it.
+    /// Makes the workload of the first violation shorter, which is then to fail with the bug and only with it. However slow the machine is, there is one soon.
     fn made_shorter(
         bug: Bug,
-        attempt: impl Fn(&(dyn Fn() -> bool + Sync)) -> Report,
+        attempt: impl Fn(Setting, &(dyn Fn() -> bool + Sync)) -> Report,
         shorten: impl Fn(&Violation, Duration) -> Option<Violation>,
         replay: impl Fn(&str) -> Report,
     ) {
-        let minute = Duration::from_secs(60);
         plant(Some(bug));
-        let soon = Instant::now() + minute;
-        let first = attempt(&|| Instant::now() < soon).violations.remove(0);
-        let shorter = shorten(&first, minute).unwrap();
+        let mut settings = (1..100).map(|seed| Setting::new(seed, Layer::Positional));
+        let first = settings.find_map(|setting| {
+            let soon = Instant::now() + Duration::from_secs(2);
+            attempt(setting, &|| Instant::now() < soon).violations.into_iter().next()
+        });
+        let first = first.expect("it is noticed");
+        let shorter = shorten(&first, Duration::from_secs(600)).unwrap();
         assert!(steps_of(&shorter.case) < 20, "{shorter:?}");
         assert_eq!(replay(&shorter.case).violations.len(), 1);
         plant(None);
@@ -149,14 +169,13 @@ mod tests {
         let setting = Setting::new(1, Layer::Positional);
         made_shorter(
             Bug::SkipLogSync,
-            |go_on| crash::run(setting, CUTS, |_| go_on()),
+            |setting, go_on| crash::run(setting, CUTS, |_| go_on()),
             crash::shorten,
             |case| crash::replay(case.parse().unwrap()).unwrap(),
         );
-        let few = faults::Effort { every: 50 };
         made_shorter(
             Bug::AcknowledgeNoSpace,
-            |go_on| faults::run(setting, few, |_| go_on()),
+            |setting, go_on| faults::run(setting, FAULTS, |_| go_on()),
             faults::shorten,
             |case| faults::replay(case.parse().unwrap()).unwrap(),
         );
@@ -165,7 +184,7 @@ mod tests {
         let trees = Setting { engines: Engines::Only(EngineKind::Btree), ..setting };
         let report = flip::run(trees, FLIPS, |_| true);
         let of_sector = report.violations.iter().find(|of| of.case.contains("/sector:")).unwrap();
-        let smaller = flip::shorten(of_sector, Duration::from_secs(60)).unwrap();
+        let smaller = flip::shorten(of_sector, Duration::from_secs(600)).unwrap();
         assert!(smaller.case.contains("/bit:"), "{smaller:?}");
         let replay = || flip::replay(smaller.case.parse().unwrap()).unwrap().violations.len();
         assert_eq!(replay(), 1);

@@ -96,6 +96,8 @@ impl Crash {
             step: self.every.into(),
             from: self.from as usize,
             randoms: self.randoms.into(),
+            images: usize::MAX,
+            passes: 1,
         };
         self.course.run_and_shorten(
             "crash",
