@@ -55,7 +55,7 @@ pub(crate) fn without_any<T>(seed: u64, work: impl FnOnce() -> T) -> T {
         }
     });
     let mut listening = None;
-    let result = turbidite::simulation::run(seed, || {
+    let result = crate::simulated(seed, || {
         let number = turbidite::simulation::number().expect("it is a simulation");
         heard().insert(number, Vec::new());
         listening = Some(Listening(number));

@@ -28,6 +28,8 @@ pub mod model;
 #[cfg(turbidite_planted_bugs)]
 pub mod mutants;
 mod panics;
+#[cfg(feature = "simulation")]
+mod processors;
 pub mod report;
 pub mod setting;
 pub mod soak;
@@ -43,7 +45,7 @@ pub use setting::{Engines, Setting};
 /// Does `work` in an order of threads that `seed` decides, with the feature `simulation`.
 fn simulated<T>(seed: u64, work: impl FnOnce() -> T) -> T {
     #[cfg(feature = "simulation")]
-    return turbidite::simulation::run(seed, work);
+    return processors::on_one(|| turbidite::simulation::run(seed, work));
     #[cfg(not(feature = "simulation"))]
     {
         let _ = seed;
