@@ -14,7 +14,7 @@ fn randoms() -> usize {
 /// Cuts the power at every `step`-th boundary of the workload, at more of them with more effort.
 fn cut_everywhere(layer: Layer, step: usize) {
     let randoms = randoms();
-    let effort = Effort { step: (2 * step / randoms.max(1)).max(1), from: 0, randoms };
+    let effort = Effort { randoms, ..Effort::one_in((2 * step / randoms.max(1)).max(1)) };
     let report = run(Setting::new(choices::seed(), layer), effort, |_| true);
     println!("{layer}: {} images of {} operations", report.cases, report.operations);
     let told: Vec<_> = report.violations.iter().take(40).collect();

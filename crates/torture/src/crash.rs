@@ -65,6 +65,12 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// All images at one boundary in `step`, with two random ones, in one pass.
+    #[must_use]
+    pub const fn one_in(step: usize) -> Self {
+        Self { step, from: 0, randoms: 2, images: usize::MAX, passes: 1 }
+    }
+
     /// The boundaries of so many operations at which the power is cut, in order.
     fn boundaries(self, seed: u64, operations: usize) -> impl Iterator<Item = usize> {
         let first = (seed % self.step as u64) as usize;
@@ -75,6 +81,7 @@ impl Effort {
 
     /// What is in order, in passes over all of it.
     fn in_passes<T: Copy>(self, all: &[T]) -> impl Iterator<Item = T> {
+        assert_ne!(self.passes, 0, "in no passes nothing is tried");
         (0..self.passes).flat_map(move |pass| all.iter().skip(pass).step_by(self.passes).copied())
     }
 }
@@ -840,10 +847,12 @@ pub fn run(
             true => vec![PowerCut::DropUnsynced],
             false => cuts(fs, at, effort),
         };
-        let drawn = (choices::mix(setting.seed, at) % cuts.len() as u64) as usize;
-        let order = dice::shuffled(cuts.len(), choices::mix(setting.seed, ("images", at)));
-        let images: BTreeSet<_> = order.take(effort.images).collect();
-        let case = move |image| (image == drawn, CaseId { setting, at, cut: cuts[image], steps });
+        let order = dice::shuffled(cuts.len(), choices::mix(setting.seed, at));
+        let mut images: Vec<_> = order.take(effort.images).collect();
+        let drawn = images.first().copied();
+        images.sort_unstable();
+        let of = move |image| CaseId { setting, at, cut: cuts[image], steps };
+        let case = move |image| (Some(image) == drawn, of(image));
         images.into_iter().map(case)
     });
     // Images are made where they are asked for in order, which is cheap.
@@ -914,9 +923,7 @@ fn first_like(like: CaseId, cut_recovery: bool, until: Instant) -> Option<Violat
     };
     let Trace { fs, history } = &trace;
     let cases = (0..=fs.operations()).flat_map(|at| {
-        let all =
-            cuts(fs, at, Effort { step: 1, from: 0, randoms: 2, images: usize::MAX, passes: 1 })
-                .into_iter();
+        let all = cuts(fs, at, Effort::one_in(1)).into_iter();
         let alike = all.filter(|&other| kind_of(other) == kind_of(cut));
         alike.map(move |cut| CaseId { at, cut, ..like })
     });
@@ -986,11 +993,7 @@ mod tests {
     fn each_engine_by_itself_is_recovered() {
         for engines in Engines::each() {
             let setting = Setting { engines, ..Setting::new(3, Layer::Positional) };
-            let report = run(
-                setting,
-                Effort { step: 300, from: 0, randoms: 1, images: usize::MAX, passes: 1 },
-                |_| true,
-            );
+            let report = run(setting, Effort { randoms: 1, ..Effort::one_in(300) }, |_| true);
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             assert!(report.cases > 20 && report.faults_fired() == report.cases, "{report:?}");
         }
@@ -999,7 +1002,7 @@ mod tests {
     #[test]
     fn a_run_begins_where_another_one_has_ended() {
         let boundaries = |step, from, operations| {
-            let effort = Effort { step, from, randoms: 0, images: usize::MAX, passes: 1 };
+            let effort = Effort { from, ..Effort::one_in(step) };
             effort.boundaries(3, operations).collect::<Vec<_>>()
         };
         // Both ends, and each 300th from the third one on.
@@ -1018,41 +1021,48 @@ mod tests {
 
         let setting =
             Setting { engines: Engines::each().remove(0), ..Setting::new(3, Layer::Mmap) };
-        let report = run(
-            setting,
-            Effort { step: 300, from: usize::MAX, randoms: 0, images: usize::MAX, passes: 1 },
-            |_| true,
-        );
+        let report =
+            run(setting, Effort { from: usize::MAX, randoms: 0, ..Effort::one_in(300) }, |_| true);
         assert_eq!(report.counts["boundaries"], 2);
         assert!(report.operations > 300 && report.violations.is_empty(), "{report:?}");
     }
 
     #[test]
     fn passes_are_all_over_the_workload_and_try_the_same() {
-        let effort = Effort { step: 1, from: 0, randoms: 0, images: 1, passes: 3 };
+        let effort = Effort { passes: 3, ..Effort::one_in(1) };
         let all: Vec<_> = effort.in_passes(&[0, 1, 2, 3, 4, 5, 6]).collect();
         assert_eq!(all, [0, 3, 6, 1, 4, 2, 5]);
         assert_eq!(effort.in_passes(&[0, 1]).collect::<Vec<_>>(), [0, 1]);
 
         let setting =
             Setting { engines: Engines::each().remove(0), ..Setting::new(3, Layer::Mmap) };
+        // The boundary and the name of each case but the first one, of which nobody is asked.
         let tried = |images, passes| {
-            let names = Mutex::new(BTreeSet::new());
-            let effort = Effort { step: 300, from: 0, randoms: 1, images, passes };
-            let report =
-                run(setting, effort, |case| names.lock().unwrap().insert(case.to_string()));
+            let names = Mutex::new(Vec::new());
+            let effort = Effort { randoms: 1, images, passes, ..Effort::one_in(300) };
+            let report = run(setting, effort, |case| {
+                let name = case.to_string();
+                let at: usize = name.split('/').nth(4).unwrap().parse().unwrap();
+                names.lock().unwrap().push((at, name));
+                true
+            });
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             names.into_inner().unwrap()
         };
         let few = tried(2, 5);
-        let boundary = |name: &String| name.split('/').nth(4).unwrap().parse::<usize>().unwrap();
+        let last = few.iter().map(|&(at, _)| at).max();
+        let pass = &few[..few.len() / 4];
+        assert!(pass.iter().map(|&(at, _)| at).max() > last.map(|at| at * 3 / 4), "{few:?}");
         let mut of_each = BTreeMap::new();
-        few.iter().for_each(|name| *of_each.entry(boundary(name)).or_insert(0) += 1);
+        few.iter().for_each(|(at, _)| *of_each.entry(at).or_insert(0) += 1);
         assert!(of_each.len() > 10 && of_each.values().all(|&images| images <= 2), "{of_each:?}");
         #[cfg(feature = "simulation")]
         {
             let all = tried(usize::MAX, 1);
-            assert_eq!(tried(usize::MAX, 5), all);
+            assert!(all.is_sorted_by_key(|&(at, _)| at), "{all:?}");
+            let set = |tried: Vec<_>| tried.into_iter().collect::<BTreeSet<(usize, String)>>();
+            let (few, all) = (set(few), set(all));
+            assert_eq!(set(tried(usize::MAX, 5)), all);
             assert!(few.len() < all.len() && few.is_subset(&all), "{few:?} of {all:?}");
         }
     }

@@ -98,7 +98,7 @@ pub const PARTS: usize = 5;
 
 /// A database at [`PATH`] with the smallest memory budget.
 pub fn builder(fs: Arc<dyn Fs>) -> DatabaseBuilder {
-    Database::builder(PATH).memory_budget(8 << 20).file_system(fs)
+    Database::builder(PATH).memory_budget(8 << 20).background_threads(1).file_system(fs)
 }
 
 /// Opens it, in memory.

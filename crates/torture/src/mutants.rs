@@ -2,6 +2,7 @@
 //!
 //! Only where the library is compiled with `--cfg turbidite_planted_bugs`, as its room `planted` says.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use turbidite::Layer;
@@ -12,13 +13,13 @@ use crate::report::{Report, Violation};
 use crate::setting::{Engines, Setting};
 use crate::{crash, faults, flip, is_small, linear, model, workers};
 
-/// A mode is left for the next one after so long, and `faults`, which has the most kinds of cases and counts calls first, after the second. What a bug
+/// A mode is left for the next one after so long, from its second case on, and `faults`, which has the most kinds of cases, after the second. What a bug
 /// needs to be noticed is mostly a setting of some kind: many of them are seen for a short time each.
 const SLICE: Duration = Duration::from_secs(1);
 const SLICE_OF_FAULTS: Duration = Duration::from_secs(3);
 /// How dense power cuts are, damage, and faults. A few images each at many boundaries, all over the workload however few there is the time for: most
 /// bugs show in all images of few boundaries.
-const CUTS: crash::Effort = crash::Effort { step: 7, from: 0, randoms: 2, images: 2, passes: 16 };
+const CUTS: crash::Effort = crash::Effort { images: 2, passes: 16, ..crash::Effort::one_in(7) };
 const FLIPS: flip::Effort = flip::Effort { every: 16 };
 const FAULTS: faults::Effort = faults::Effort { every: 1 };
 
@@ -52,7 +53,7 @@ pub type Attempt<'a> = &'a dyn Fn(Setting, &(dyn Fn() -> bool + Sync)) -> Report
 /// Where a bug is looked for.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// The seed of the first setting.
+    /// The first seed that may be tried.
     pub seed: u64,
     /// The engines of keyspaces; if it is all, each is also tried alone.
     pub engines: Engines,
@@ -79,25 +80,25 @@ pub fn hunt(
         ("kill", kill),
     ];
     let (begun, mut tried) = (Instant::now(), Tried::default());
-    // On all engines at once, and then on each alone.
+    // On all engines at once, and on each alone.
     let each = match ground.engines {
-        Engines::All => [vec![Engines::All; 4], Engines::each()].concat(),
+        Engines::All => Engines::each().into_iter().flat_map(|one| [Engines::All, one]).collect(),
         only => vec![only],
     };
     let mut next = ground.seed;
-    for round in 0_u64.. {
+    for round in 0.. {
         // Two of three have little do what takes much elsewhere, where more bugs show.
-        let wanted = !round.is_multiple_of(3);
-        let seed = (next..next + 64).find(|&seed| is_small(seed) == wanted).unwrap_or(next);
-        next = seed + 1;
-        let engines = each[(seed % each.len() as u64) as usize];
-        let layer = ground.layers[(seed.wrapping_sub(1) % ground.layers.len() as u64) as usize];
+        let mut seeds = (0..64).map(|more| next.wrapping_add(more));
+        let seed = seeds.find(|&seed| is_small(seed) == (round % 3 != 0)).unwrap_or(next);
+        next = seed.wrapping_add(1);
+        let engines = each[round % each.len()];
+        let layer = ground.layers[mix(seed, "layer") as usize % ground.layers.len()];
         for (by, attempt) in modes {
             let is_faults = by == "faults";
-            let until = Instant::now() + if is_faults { SLICE_OF_FAULTS } else { SLICE };
+            let slice = if is_faults { SLICE_OF_FAULTS } else { SLICE };
             let layer =
                 if is_faults { layer_of_faults(seed, layer, &ground.layers) } else { layer };
-            let report = attempt(Setting { seed, engines, layer }, &|| Instant::now() < until);
+            let report = for_about(slice, |go_on| attempt(Setting { seed, engines, layer }, go_on));
             tried.cases += report.cases;
             tried.operations += report.operations;
             tried.faults_fired += report.faults_fired();
@@ -112,9 +113,15 @@ pub fn hunt(
     unreachable!("there are rounds enough")
 }
 
-/// Over positional files for half of the seeds, if they are among the layers: no other layer has reads that are damaged.
+/// An attempt that goes on for so long once its first case is done: what all its cases begin with takes as long as it takes.
+fn for_about(slice: Duration, attempt: impl Fn(&(dyn Fn() -> bool + Sync)) -> Report) -> Report {
+    let begun = OnceLock::new();
+    attempt(&|| begun.get_or_init(Instant::now).elapsed() < slice)
+}
+
+/// Over positional files for half of the seeds more than their turn, if they are among the layers: no other layer has reads that are damaged.
 fn layer_of_faults(seed: u64, layer: Layer, layers: &[Layer]) -> Layer {
-    let is_positional = mix(seed, "layer").is_multiple_of(2);
+    let is_positional = mix(seed, "of faults").is_multiple_of(2);
     if is_positional && layers.contains(&Layer::Positional) { Layer::Positional } else { layer }
 }
 
@@ -152,8 +159,8 @@ mod tests {
         plant(Some(bug));
         let mut settings = (1..100).map(|seed| Setting::new(seed, Layer::Positional));
         let first = settings.find_map(|setting| {
-            let soon = Instant::now() + Duration::from_secs(2);
-            attempt(setting, &|| Instant::now() < soon).violations.into_iter().next()
+            let report = for_about(Duration::from_secs(2), |go_on| attempt(setting, go_on));
+            report.violations.into_iter().next()
         });
         let first = first.expect("it is noticed");
         let shorter = shorten(&first, Duration::from_secs(600)).unwrap();

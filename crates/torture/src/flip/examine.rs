@@ -81,7 +81,7 @@ pub(super) struct Examined {
 
 /// How the database of [`history::PATH`] is opened with its log in `layer`.
 pub(super) fn builder(fs: &MemoryFs, layer: Layer) -> DatabaseBuilder {
-    history::builder(Arc::new(fs.clone())).log_layer(layer).background_threads(1)
+    history::builder(Arc::new(fs.clone())).log_layer(layer)
 }
 
 /// Opens the database at [`history::PATH`] in `fs`, with its log in `layer`, and reads all of it in every way: by [`get`](Keyspace::get) and

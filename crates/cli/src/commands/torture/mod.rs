@@ -93,11 +93,9 @@ struct Crash {
 impl Crash {
     fn run(&self) -> Result<()> {
         let effort = crash::Effort {
-            step: self.every.into(),
             from: self.from as usize,
             randoms: self.randoms.into(),
-            images: usize::MAX,
-            passes: 1,
+            ..crash::Effort::one_in(self.every.into())
         };
         self.course.run_and_shorten(
             "crash",
