@@ -85,6 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "ends where memory does")]
     fn what_there_is_no_memory_for_is_told() {
         assert!(Pages::try_new(usize::MAX / 4).is_none());
         assert!(Pages::try_new(PAGE).is_some_and(|pages| pages[..] == [0; PAGE]));

@@ -399,7 +399,9 @@ mod tests {
             assert!(!table.has(tag, (number + 1) << 32));
         }
         assert!(table.tags.crowd().is_none());
-        assert!(table.tags.allocated() < 28 * count, "{}", table.tags.allocated());
+        // Of few there is hardly a second segment.
+        let most = if cfg!(miri) { 40 } else { 28 };
+        assert!(table.tags.allocated() < most * count, "{}", table.tags.allocated());
     }
 
     #[test]
@@ -428,7 +430,7 @@ mod tests {
         let last = KEYS - 1;
         assert!(table.get(tag(last), last, KEYS).is_some() && table.tags.crowd().is_some());
         assert!(table.tags.find(tag(last)).is_some(), "it has found a slot");
-        for at in 0..=table.count {
+        for at in (0..=table.count).step_by(if cfg!(miri) { 97 } else { 1 }) {
             for number in 0..KEYS {
                 let newest = (at + KEYS - 1 - number) / KEYS * KEYS + number;
                 let expected = newest.checked_sub(KEYS).map(|before| before + 1);

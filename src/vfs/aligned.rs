@@ -117,6 +117,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "ends where memory does")]
     fn more_than_there_is_can_be_asked_for() {
         let error = AlignedBuf::try_zeroed(1 << 60).expect_err("there is not so much");
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
